@@ -1,0 +1,161 @@
+"""The ``qknorm`` command: arguments in, one function a subcommand, no logic of its own."""
+
+import argparse
+import shlex
+import signal
+import sys
+from pathlib import Path
+
+from qknorm_fairseq.experiment.errors import StageFailed, UserError
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run ``qknorm``; returns the exit status: 0 done, 1 failed, 2 wrong input."""
+    signal.signal(signal.SIGTERM, _terminate)
+    arguments = _parser().parse_args(argv)
+    try:
+        arguments.run(arguments)
+    except UserError as error:
+        print(f"qknorm: {error}", file=sys.stderr)
+        return 2
+    except StageFailed as error:
+        print(f"qknorm: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("qknorm: stopped; the same command goes on", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _reproduce(arguments: argparse.Namespace) -> None:
+    from qknorm_fairseq.experiment import reproduce
+
+    plan = reproduce.make_plan(
+        arguments.pair,
+        arguments.arms.split(","),
+        arguments.seeds,
+        arguments.profile,
+        arguments.precision,
+        arguments.jobs,
+        arguments.raw_dir,
+        arguments.out,
+    )
+    if arguments.dry_run:
+        reproduce.describe(plan)
+    else:
+        reproduce.reproduce(plan)
+
+
+def _prepare(arguments: argparse.Namespace) -> None:
+    from qknorm_fairseq.experiment import reproduce
+    from qknorm_fairseq.experiment.console import Stages
+
+    plan = _one_run_plan(arguments, arm="qknorm", seed=1, profile=None, precision="fp32")
+    stages = Stages(total=1)
+    stages.start("prepare")
+    reproduce.prepare_stage(plan, stages)
+    print(plan.workspace.data(plan.pair.name))
+
+
+def _train(arguments: argparse.Namespace) -> None:
+    from qknorm_fairseq.experiment import reproduce
+    from qknorm_fairseq.experiment.console import Stages
+
+    plan = _one_run_plan(
+        arguments, arguments.arm, arguments.seed, arguments.profile, arguments.precision
+    )
+    if arguments.print_command:
+        print(shlex.join(["fairseq-train", *plan.runs[0].arguments()]))
+        return
+    print(plan.headline(), flush=True)
+    stages = Stages(total=2)
+    stages.start("prepare")
+    manifest = reproduce.prepare_stage(plan, stages)
+    stages.start("train")
+    reproduce.train_stage(plan, stages, manifest)
+    print(plan.runs[0].folder)
+
+
+def _one_run_plan(
+    arguments: argparse.Namespace, arm: str, seed: int, profile: str | None, precision: str
+):  # type: ignore[no-untyped-def]  # its type would bring the slow import along
+    from qknorm_fairseq.experiment.reproduce import make_plan
+
+    return make_plan(
+        arguments.pair, [arm], [seed], profile, precision, 1, arguments.raw_dir, arguments.out
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="qknorm",
+        description="Query-Key Normalization for low-resource translation, measured.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_reproduce(commands)
+    prepare = commands.add_parser("prepare", help="raw text to binarised data")
+    _add_common(prepare)
+    prepare.set_defaults(run=_prepare)
+    train = commands.add_parser("train", help="one run, resumed if begun")
+    _add_common(train)
+    train.add_argument("arm", metavar="ARM", help="a file in configs/arms, e.g. qknorm")
+    train.add_argument("--seed", type=int, default=1)
+    _add_training(train)
+    train.add_argument(
+        "--print-command", action="store_true", help="print the fairseq-train line and stop"
+    )
+    train.set_defaults(run=_train)
+    return parser
+
+
+def _add_reproduce(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser("reproduce", help="the whole experiment on one pair")
+    _add_common(parser)
+    parser.add_argument(
+        "--arms",
+        default="scalenorm,qknorm",
+        metavar="A,B,…",
+        help="the first is the baseline of the others (default: scalenorm,qknorm)",
+    )
+    parser.add_argument(
+        "--seeds", type=_seeds, default=[1], metavar="1,2,…", help="a run an arm for each"
+    )
+    _add_training(parser)
+    parser.add_argument(
+        "--jobs", type=int, metavar="N", help="runs at a time (default: one a core or a GPU)"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="list the stages with estimates, and stop"
+    )
+    parser.set_defaults(run=_reproduce)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pair", metavar="PAIR", help="a file in configs/pairs, e.g. gl-en, toy")
+    parser.add_argument(
+        "--raw-dir", type=Path, metavar="DIR", help="folder of train.xx train.yy dev.xx … [.gz]"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs"), metavar="DIR", help="default: runs"
+    )
+
+
+def _add_training(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--profile",
+        metavar="NAME",
+        help="paper, cpu or smoke (default: paper on a GPU, cpu elsewhere, smoke for toy)",
+    )
+    parser.add_argument("--precision", default="fp32", metavar="P", help="fp32, bf16 or fp16")
+
+
+def _seeds(text: str) -> list[int]:
+    return [int(seed) for seed in text.split(",")]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

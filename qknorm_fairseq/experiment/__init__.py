@@ -1,0 +1,6 @@
+"""The experiment around the plugin, in the order in which it runs.
+
+``settings`` (pairs, arms and profiles as data) -> ``corpus`` and ``prepare`` (raw text to
+binarised data) -> ``run`` and ``training`` -> ``translate`` -> ``score`` -> ``report``;
+``reproduce`` is the whole of it. fairseq is reached by its commands alone.
+"""

@@ -1,0 +1,41 @@
+"""What an experiment will take, as far as that is known beforehand."""
+
+from qknorm_fairseq.experiment.run import Run
+from qknorm_fairseq.experiment.settings import Options, Pair
+
+BYTES_PER_PARAMETER = 12  # weight and Adam's two moments, in float32
+CHECKPOINTS = 3  # best, last and the newest of the grid
+
+
+def parameters(options: Options, types: int) -> int:
+    """Parameters of the Transformer that ``options`` describe, its norms aside."""
+    width = int(options["encoder-embed-dim"])
+    total = types * width
+    for side, attentions in (("encoder", 1), ("decoder", 2)):
+        attention = 4 * width * (width + 1)
+        inner = int(options[f"{side}-ffn-embed-dim"])
+        feed_forward = 2 * width * inner + width + inner
+        total += int(options[f"{side}-layers"]) * (attentions * attention + feed_forward)
+    return total
+
+
+def lines(pair: Pair, runs: list[Run], at_a_time: int) -> list[str]:
+    """The stages, a line each, with time and disk."""
+    options, profile = runs[0].options, runs[0].profile
+    minutes = profile.minutes.get(pair.name)
+    rounds = -(-len(runs) // at_a_time)
+    time = (
+        f"about {minutes * rounds:.0f} min, by a measurement on two cores of an AMD EPYC"
+        if minutes is not None
+        else "time not measured for this pair and profile"
+    )
+    size = BYTES_PER_PARAMETER * parameters(options, types=pair.merges + 200)
+    disk = len(runs) * CHECKPOINTS * size / 1e6
+    waiting = [run.name for run in runs if not run.is_finished()]
+    return [
+        "[1/4] prepare    BPE and binarising · under 3 min · about 10 times the raw text on disk",
+        f"[2/4] train      {', '.join(waiting) or 'nothing: all done'}",
+        f"                 {runs[0].updates:,} updates each · {time} · {disk:,.0f} MB on disk",
+        "[3/4] translate  the test set with each run's best checkpoint",
+        "[4/4] score      tokenised and detokenised BLEU, and the table",
+    ]

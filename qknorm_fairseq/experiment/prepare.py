@@ -1,0 +1,167 @@
+"""From raw text to binarised data: clean, joint BPE, one joint dictionary.
+
+``data/PAIR`` then holds ``raw/`` (the text as it came), ``bpe/`` (with its codes),
+``bin/`` (what fairseq reads) and ``manifest.json``. The folder appears whole or not at all.
+"""
+
+import json
+import logging
+import sys
+from collections.abc import Iterable
+from contextlib import redirect_stderr
+from dataclasses import astuple
+from importlib.metadata import version
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from subword_nmt.apply_bpe import BPE
+from subword_nmt.learn_bpe import learn_bpe
+
+from qknorm_fairseq.experiment.commands import run_logged
+from qknorm_fairseq.experiment.corpus import SPLITS, Split, clean, find_files, read_split
+from qknorm_fairseq.experiment.errors import StageFailed, UserError
+from qknorm_fairseq.experiment.settings import Pair
+from qknorm_fairseq.experiment.workspace import (
+    Workspace,
+    fingerprint,
+    sha256,
+    whole_folder,
+    write_json,
+    write_lines,
+)
+
+Manifest = dict[str, Any]
+
+MAX_WORDS = 250  # "sentences over ~200-250 words" are dropped (Nguyen & Salazar's README)
+SPECIALS = 4  # <s> <pad> </s> <unk>
+FAIRSEQ_SPLITS = {"train": "train", "dev": "valid", "test": "test"}
+
+
+def read_manifest(workspace: Workspace, pair: str) -> Manifest | None:
+    """The manifest of a prepared pair, or None."""
+    path = workspace.data(pair) / "manifest.json"
+    return json.loads(path.read_text("utf-8")) if path.exists() else None
+
+
+def prepare(pair: Pair, raw_dir: Path | None, workspace: Workspace) -> tuple[Manifest, bool]:
+    """Prepare ``pair`` from the text in ``raw_dir``, unless that has been done.
+
+    Without ``raw_dir``, data prepared before are used as they are.
+
+    Returns:
+        the manifest, and whether anything had to be done.
+
+    Raises:
+        UserError: for raw text that is missing or wrong.
+        StageFailed: when the binarised data do not hold every line.
+    """
+    done = read_manifest(workspace, pair.name)
+    if raw_dir is None:
+        if done is None:
+            raise UserError(
+                f"{pair.name}: no prepared data in {workspace.data(pair.name)}; "
+                "say where its text is with --raw-dir DIR"
+            )
+        return done, False
+    files = find_files(raw_dir, pair.source, pair.target)
+    inputs = {path.name: {"sha256": sha256(path)} for path in files.values()}
+    key = fingerprint([inputs, _recipe(pair)])
+    if done is not None and done["fingerprint"] == key:
+        return done, False
+    splits = {split: read_split(files, split, pair.source, pair.target) for split in SPLITS}
+    with whole_folder(workspace.data(pair.name)) as folder:
+        manifest = _prepare_into(folder, pair, splits)
+        manifest = {"fingerprint": key, "inputs": inputs, "recipe": _recipe(pair), **manifest}
+        write_json(folder / "manifest.json", manifest)
+    return manifest, True
+
+
+def _recipe(pair: Pair) -> dict[str, Any]:
+    """All that decides the outcome but the text."""
+    return {
+        "source": pair.source,
+        "target": pair.target,
+        "merges": pair.merges,
+        "max_words": MAX_WORDS,
+        "bpe": f"subword-nmt {version('subword-nmt')}",
+    }
+
+
+def _prepare_into(folder: Path, pair: Pair, raw: dict[str, Split]) -> Manifest:
+    train, dropped = clean(raw["train"], MAX_WORDS)
+    if not len(train):
+        raise UserError(f"no training pair is left after cleaning: {dropped}")
+    splits = {**raw, "train": train}
+    for split, sides in splits.items():
+        write_lines(folder / "raw" / f"{split}.{pair.source}", sides.source)
+        write_lines(folder / "raw" / f"{split}.{pair.target}", sides.target)
+    bpe = _learn_bpe(chain(train.source, train.target), pair.merges, folder / "bpe" / "codes")
+    pieces = {
+        split: Split(_apply_bpe(bpe, sides.source), _apply_bpe(bpe, sides.target))
+        for split, sides in splits.items()
+    }
+    for split, sides in pieces.items():
+        write_lines(folder / "bpe" / f"{split}.{pair.source}", sides.source)
+        write_lines(folder / "bpe" / f"{split}.{pair.target}", sides.target)
+    _binarise(folder, pair)
+    _check_sentence_counts(folder, pair, {split: len(sides) for split, sides in splits.items()})
+    # in-training dev BLEU is scored against this text, not against decoded type numbers
+    write_lines(folder / "bin" / f"valid.ref.{pair.target}", raw["dev"].target)
+    return {
+        "pairs": {split: len(sides) for split, sides in splits.items()},
+        "dropped": dropped,
+        **_measure(pieces["train"]),
+    }
+
+
+def _learn_bpe(lines: Iterable[str], merges: int, path: Path) -> BPE:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    log = path.with_name("learn.log")
+    with path.open("w", encoding="utf-8") as file, log.open("w") as err, redirect_stderr(err):
+        learn_bpe(lines, file, merges)
+    with path.open(encoding="utf-8") as file:
+        return BPE(file)
+
+
+def _apply_bpe(bpe: BPE, lines: list[str]) -> list[str]:
+    return [bpe.process_line(line) for line in lines]
+
+
+def _binarise(folder: Path, pair: Pair) -> None:
+    bpe = folder / "bpe"
+    command = [sys.executable, "-m", "fairseq_cli.preprocess"]
+    command += ["--source-lang", pair.source, "--target-lang", pair.target]
+    for split, name in (("train", "trainpref"), ("dev", "validpref"), ("test", "testpref")):
+        command += [f"--{name}", str(bpe / split)]
+    command += ["--destdir", str(folder / "bin"), "--joined-dictionary", "--padding-factor", "1"]
+    run_logged(command, folder / "preprocess.log")
+
+
+def _check_sentence_counts(folder: Path, pair: Pair, expected: dict[str, int]) -> None:
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    from fairseq.data import data_utils  # slow to import
+
+    for split, count in expected.items():
+        for language in (pair.source, pair.target):
+            name = f"{FAIRSEQ_SPLITS[split]}.{pair.source}-{pair.target}.{language}"
+            binarised = data_utils.load_indexed_dataset(str(folder / "bin" / name))
+            if len(binarised) != count:
+                raise StageFailed(
+                    f"{split}.{language}: {count:,} lines became {len(binarised):,} sentences; "
+                    "a character such as U+2028 or U+0085 breaks lines: replace it in the text"
+                )
+
+
+def _measure(train: Split) -> Manifest:
+    source, target = ({piece for line in side for piece in line.split()} for side in astuple(train))
+    lengths = [len(line.split()) + 1 for line in chain(train.source, train.target)]  # with eos
+    return {
+        "vocabulary": {
+            "joint": len(source | target) + SPECIALS,
+            "source": len(source),
+            "target": len(target),
+        },
+        "length_percentile_97_5": float(np.percentile(lengths, 97.5)),
+    }

@@ -1,0 +1,166 @@
+"""The whole experiment on one pair, from raw text to the table."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from qknorm_fairseq.experiment import estimate
+from qknorm_fairseq.experiment.console import Progress, Stages
+from qknorm_fairseq.experiment.corpus import read_lines
+from qknorm_fairseq.experiment.errors import StageFailed, UserError
+from qknorm_fairseq.experiment.prepare import Manifest, prepare
+from qknorm_fairseq.experiment.report import ScoredRun, collect, write_report
+from qknorm_fairseq.experiment.run import Run, make_run
+from qknorm_fairseq.experiment.score import score_run
+from qknorm_fairseq.experiment.settings import CONFIGS, Pair, load_arm, load_pair, load_profile
+from qknorm_fairseq.experiment.training import train_all
+from qknorm_fairseq.experiment.translate import generate_command, translate
+from qknorm_fairseq.experiment.workspace import Workspace, fingerprint, sha256, write_text
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was asked for, defaults filled in."""
+
+    pair: Pair
+    runs: list[Run]
+    devices: list[str]  # where a run can go on at the same time: GPU numbers, or "cpu"s
+    raw_dir: Path | None
+    workspace: Workspace
+
+    def headline(self) -> str:
+        """The first line that is printed: what runs, and on what."""
+        first = self.runs[0]
+        arms = " ".join(dict.fromkeys(run.arm.name for run in self.runs))
+        seeds = dict.fromkeys(run.seed for run in self.runs)
+        at_a_time = min(len(self.devices), len(self.runs))
+        if self.devices[0] == "cpu":
+            where = f"CPU, {at_a_time} at a time, one thread each"
+        else:
+            where = f"GPU {' '.join(self.devices)}, one run each"
+        return (
+            f"{self.pair.name} · profile {first.profile.name} · arms {arms} · "
+            f"seed{'s' if len(seeds) > 1 else ''} {' '.join(map(str, seeds))} · "
+            f"{first.precision} · {where}"
+        )
+
+
+def find_gpus() -> list[str]:
+    """The numbers of the GPUs that torch can use."""
+    import torch  # slow to import
+
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return (visible.split(",") if visible else [str(n) for n in range(count)])[:count]
+
+
+def make_plan(
+    pair_name: str,
+    arm_names: list[str],
+    seeds: list[int],
+    profile_name: str | None,
+    precision: str,
+    jobs: int | None,
+    raw_dir: Path | None,
+    out: Path,
+) -> Plan:
+    """Fill in the defaults and check every name before anything is done."""
+    pair = load_pair(pair_name)
+    gpus = find_gpus()
+    if precision == "fp16" and not gpus:
+        raise UserError("--precision fp16 needs a GPU; use bf16 or fp32")
+    if jobs is not None and jobs < 1:
+        raise UserError(f"--jobs {jobs}: at least one run must go on at a time")
+    profile = load_profile(profile_name or pair.default_profile or ("paper" if gpus else "cpu"))
+    workspace = Workspace(out.resolve())
+    arms = [load_arm(name) for name in dict.fromkeys(arm_names)]
+    runs = [
+        make_run(workspace, pair, arm, profile, seed, precision)
+        for seed in dict.fromkeys(seeds)
+        for arm in arms
+    ]
+    devices = gpus or ["cpu"] * (os.cpu_count() or 1)
+    devices = [devices[i % len(devices)] for i in range(jobs)] if jobs else devices
+    return Plan(pair, runs, devices, raw_dir, workspace)
+
+
+def reproduce(plan: Plan) -> None:
+    """Run every stage that is not done yet, and print the table."""
+    print(plan.headline(), flush=True)
+    stages = Stages(total=4)
+    stages.start("prepare")
+    manifest = prepare_stage(plan, stages)
+    stages.start("train")
+    train_stage(plan, stages, manifest)
+    stages.start("translate")
+    _translate_stage(plan, stages)
+    stages.start("score")
+    scored = [ScoredRun(run, score_run(run)) for run in plan.runs]
+    stages.done(" · ".join(f"{s.run.name} {s.scores['moses_13a']['score']:.2f}" for s in scored))
+    report = write_report(collect(scored, manifest["pairs"]["test"]), plan.workspace)
+    print(f"\n{report}\n\n{plan.workspace.result(plan.pair.name, 'md')}  .json")
+    print(f"each run's checkpoints, logs and translations: {plan.runs[0].folder.parents[1]}")
+
+
+def describe(plan: Plan) -> None:
+    """Print what :func:`reproduce` would do, with estimates, and do nothing."""
+    print(plan.headline())
+    print("\n".join(estimate.lines(plan.pair, plan.runs, len(plan.devices))))
+
+
+def raw_text(plan: Plan) -> Path | None:
+    """The folder of the raw text; a made-up language is made first."""
+    if plan.raw_dir or not plan.pair.generator:
+        return plan.raw_dir
+    folder = plan.workspace.root / "corpora" / plan.pair.name
+    folder.mkdir(parents=True, exist_ok=True)
+    script = CONFIGS.parent / plan.pair.generator
+    made = subprocess.run([sys.executable, script, folder], capture_output=True, text=True)
+    if made.returncode:
+        raise StageFailed(f"{script} failed: {made.stderr.strip()}")
+    return folder
+
+
+def prepare_stage(plan: Plan, stages: Stages) -> Manifest:
+    """Raw text to binarised data."""
+    manifest, worked = prepare(plan.pair, raw_text(plan), plan.workspace)
+    pairs = " / ".join(f"{manifest['pairs'][split]:,}" for split in ("train", "dev", "test"))
+    text = f"{pairs} pairs · {manifest['vocabulary']['joint']:,} types"
+    stages.done(text if worked else f"{text} · already done")
+    return manifest
+
+
+def train_stage(plan: Plan, stages: Stages, manifest: Manifest) -> None:
+    """Train each run to its end and see that it looked at the whole dev set."""
+    for run in plan.runs:
+        run.begin(manifest)
+    waiting = sum(not run.is_finished() for run in plan.runs)
+    train_all(plan.runs, plan.devices)
+    for run in plan.runs:
+        seen, there = run.metrics()[-1]["dev_lines"], manifest["pairs"]["dev"]
+        if seen != there:
+            raise StageFailed(f"{run.name}: dev BLEU is of {seen:,} lines, the set has {there:,}")
+    count = f"{len(plan.runs)} run{'s' if len(plan.runs) > 1 else ''}"
+    stages.done(f"{count}, {waiting} trained now" if waiting else f"{count} · already done")
+
+
+def _translate_stage(plan: Plan, stages: Stages) -> None:
+    worked = 0
+    with Progress("test set", len(plan.runs), "runs") as progress:
+        for done, run in enumerate(plan.runs):
+            progress.update(done, run.name)
+            worked += _translate_unless_done(run, plan.devices[0])
+    lines = len(read_lines(plan.runs[0].folder / "test.ref.txt"))
+    stages.done(f"test set, {lines:,} lines{'' if worked else ' · already done'}")
+
+
+def _translate_unless_done(run: Run, device: str) -> bool:
+    key = fingerprint([sha256(run.best_checkpoint), generate_command(run, "test")])
+    marker = run.folder / "test.done"
+    if marker.exists() and marker.read_text() == key:
+        return False
+    translate(run, device)
+    write_text(marker, key)
+    return True

@@ -1,0 +1,170 @@
+"""One run, an arm with a seed: its options, its folder, and what may not change in it."""
+
+import json
+import platform
+import shlex
+import sys
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import qknorm_fairseq
+from qknorm_fairseq.experiment.errors import UserError
+from qknorm_fairseq.experiment.prepare import Manifest
+from qknorm_fairseq.experiment.settings import (
+    Arm,
+    Options,
+    Pair,
+    Profile,
+    as_arguments,
+    resolve_options,
+)
+from qknorm_fairseq.experiment.workspace import Workspace, write_json, write_text
+
+PLUGIN = Path(qknorm_fairseq.__file__).parent
+PRECISIONS = ("fp32", "bf16", "fp16")
+
+# what the pipeline relies on, whatever the profile
+PIPELINE: Options = {
+    "task": "low_resource_translation",
+    "best-checkpoint-metric": "bleu",
+    "maximize-best-checkpoint-metric": True,
+    "no-epoch-checkpoints": True,
+    "validate-interval": 1_000_000,  # validations lie on one grid, that of the updates
+    "log-format": "json",
+    "num-workers": 0,  # small batches: a process that prepares them costs more than it saves
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run and where it lies."""
+
+    pair: Pair
+    arm: Arm
+    profile: Profile
+    seed: int
+    precision: str
+    folder: Path
+    data: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.arm.name} seed {self.seed}"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "train.log"
+
+    @property
+    def best_checkpoint(self) -> Path:
+        return self.folder / "checkpoints" / "checkpoint_best.pt"
+
+    @property
+    def options(self) -> Options:
+        """All options of the training but the paths."""
+        options = {**PIPELINE, **resolve_options(self.pair, self.arm, self.profile)}
+        options["seed"] = self.seed
+        if self.precision != "fp32":
+            options[self.precision] = True
+        return options
+
+    @property
+    def updates(self) -> int:
+        """Updates at which the training ends."""
+        return int(self.options["max-update"])
+
+    def arguments(self) -> list[str]:
+        """The words of the fairseq-train command line."""
+        paths = {
+            "user-dir": PLUGIN,
+            "save-dir": self.folder / "checkpoints",
+            "metrics-file": self.folder / "metrics.jsonl",
+        }
+        return [str(self.data / "bin"), *as_arguments({**paths, **self.options})]
+
+    def command(self) -> list[str]:
+        """What is executed: fairseq-train, by this interpreter."""
+        return [sys.executable, "-m", "fairseq_cli.train", *self.arguments()]
+
+    def is_finished(self) -> bool:
+        """Whether the training has reached its end."""
+        return (self.folder / "finished.json").exists()
+
+    def mark_finished(self) -> None:
+        last = self.metrics()[-1]
+        write_json(self.folder / "finished.json", {"updates": last["update"]})
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The rows of metrics.jsonl, one a validation."""
+        path = self.folder / "metrics.jsonl"
+        return [json.loads(row) for row in path.read_text().splitlines()] if path.exists() else []
+
+    def begin(self, manifest: Manifest) -> None:
+        """Make the run folder, or make sure that it is this very run's.
+
+        Raises:
+            UserError: when it was begun with other options or other data.
+        """
+        config = self._config(manifest)
+        path = self.folder / "config.yaml"
+        if path.exists():
+            begun = yaml.safe_load(path.read_text("utf-8"))
+            differences = _differences(begun, config)
+            if differences:
+                raise UserError(
+                    f"{self.folder}: begun with other settings ({'; '.join(differences)}); "
+                    "restore them, choose another --out, or remove that folder"
+                )
+            return
+        line = shlex.join(["fairseq-train", *self.arguments()])
+        try:
+            write_text(self.folder / "command.txt", line + "\n")
+            write_text(path, yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
+        except OSError as error:
+            raise UserError(f"{self.folder}: {error.strerror}; choose another --out") from error
+
+    def _config(self, manifest: Manifest) -> dict[str, Any]:
+        return {
+            "pair": self.pair.name,
+            "arm": self.arm.name,
+            "profile": self.profile.name,
+            "options": self.options,
+            "data": manifest["fingerprint"],
+            "threads": 1,  # of a run on the CPU
+            "environment": {  # recorded, not compared
+                "qknorm_fairseq": qknorm_fairseq.__version__,
+                "python": platform.python_version(),
+                **{name: version(name) for name in ("torch", "ve-fairseq", "sacrebleu")},
+                "machine": platform.platform(),
+            },
+        }
+
+
+def make_run(
+    workspace: Workspace, pair: Pair, arm: Arm, profile: Profile, seed: int, precision: str
+) -> Run:
+    """The run of ``arm`` on ``pair`` with ``seed``."""
+    if precision not in PRECISIONS:
+        raise UserError(f"unknown precision {precision!r}; known: {', '.join(PRECISIONS)}")
+    folder = workspace.run(pair.name, arm.name, seed).resolve()
+    data = workspace.data(pair.name).resolve()
+    return Run(pair, arm, profile, seed, precision, folder, data)
+
+
+def _differences(begun: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
+    """What differs, a phrase each: "dropout was 0.3, now 0.2"."""
+
+    def flat(config: dict[str, Any]) -> dict[str, Any]:
+        names = ("pair", "arm", "profile", "data")
+        return {**{name: config.get(name) for name in names}, **config.get("options", {})}
+
+    old, new = flat(begun), flat(wanted)
+    return [
+        f"{name} was {old.get(name, 'not set')}, now {new.get(name, 'not set')}"
+        for name in sorted(old.keys() | new.keys())
+        if old.get(name) != new.get(name)
+    ]

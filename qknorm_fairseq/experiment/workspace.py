@@ -1,0 +1,78 @@
+"""Where everything lies under the output folder, and how files get there whole."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qknorm_fairseq.experiment.errors import UserError
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """The output folder: ``data/PAIR``, ``runs/PAIR/ARM/seedN``, ``results/PAIR.*``."""
+
+    root: Path
+
+    def data(self, pair: str) -> Path:
+        return self.root / "data" / pair
+
+    def run(self, pair: str, arm: str, seed: int) -> Path:
+        return self.root / "runs" / pair / arm / f"seed{seed}"
+
+    def result(self, pair: str, suffix: str) -> Path:
+        return self.root / "results" / f"{pair}.{suffix}"
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def fingerprint(value: Any) -> str:
+    """Short digest of anything that JSON can hold."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file aside and rename it, so that it is there whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        aside.write_bytes(text.encode("utf-8"))
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def write_lines(path: Path, lines: list[str]) -> None:
+    """A line each, ended by a line feed."""
+    write_text(path, "".join(f"{line}\n" for line in lines))
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """A folder to fill, which takes the name ``path`` only when the block ends well."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{path.parent}: {error.strerror}; choose another --out") from error
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    try:
+        yield aside
+        shutil.rmtree(path, ignore_errors=True)
+        os.replace(aside, path)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)

@@ -1,0 +1,7 @@
+"""Models; importing them registers every part of the plugin.
+
+fairseq imports a user directory's ``tasks`` and ``models`` before it reads the command
+line, but not its ``criterions`` and ``optim``: those would be imported here.
+"""
+
+import qknorm_fairseq.models.transformer_qknorm  # noqa: F401  (registers the architectures)

@@ -1,0 +1,159 @@
+"""fairseq's Transformer layers with our attention and norms put in their places."""
+
+from typing import Any
+
+import torch
+from fairseq.incremental_decoding_utils import FairseqIncrementalState
+from fairseq.modules.transformer_layer import (
+    TransformerDecoderLayerBase,
+    TransformerEncoderLayerBase,
+)
+from torch import Tensor, nn
+
+from qknorm_fairseq.modules.attention import MultiheadAttention
+from qknorm_fairseq.modules.qk_norm import DotProduct, QueryKeyNorm, scale_from_length
+from qknorm_fairseq.modules.residual_norm import build_norm
+
+IncrementalState = dict[str, dict[str, Tensor | None]]
+
+
+def build_query_key_norm(cfg: Any, embed_dim: int, num_heads: int) -> DotProduct | QueryKeyNorm:
+    """The treatment of queries and keys that ``cfg`` asks for."""
+    if cfg.qk_norm == "none":
+        return DotProduct(embed_dim // num_heads)
+    scale = cfg.qk_scale_init
+    return QueryKeyNorm(
+        num_heads,
+        initial_scale=scale_from_length(cfg.qk_scale_length) if scale is None else scale,
+        per_head=cfg.qk_scale_per == "head",
+        learned=not cfg.qk_scale_fixed,
+    )
+
+
+class FairseqAttention(FairseqIncrementalState, MultiheadAttention):
+    """Our attention behind the calls that fairseq's layers and generator make.
+
+    Tensors come and go as (length, batch, embed_dim). While decoding step by step, keys
+    are cached as they leave ``project_key_value``: normalised, once.
+
+    Args:
+        causal: self-attention of the decoder; cross-attention otherwise caches its keys
+            for a whole sentence.
+    """
+
+    def __init__(self, cfg: Any, embed_dim: int, num_heads: int) -> None:
+        super().__init__(
+            embed_dim,
+            num_heads,
+            build_query_key_norm(cfg, embed_dim, num_heads),
+            dropout=cfg.attention_dropout,
+            normalize_values=cfg.normalize_values,
+            small_init=cfg.small_init,
+        )
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        incremental_state: IncrementalState | None = None,
+        need_weights: bool = False,
+        static_kv: bool = False,
+        attn_mask: Tensor | None = None,
+        need_head_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend from ``query`` to ``key``; ``value`` is the same tensor as ``key``.
+
+        Args:
+            query: (query, batch, embed_dim).
+            key: (key, batch, embed_dim).
+            key_padding_mask: (batch, key), True at padding.
+            incremental_state: the cache, while decoding step by step.
+            static_kv: cross-attention: what the cache holds is all there is.
+            attn_mask: None, or the empty tensor by which
+                :meth:`Decoder.buffered_future_mask` says "causal".
+            need_head_weights: weights (heads, batch, query, key) rather than their mean
+                over heads (batch, query, key).
+        """
+        q = self.project_query(query.transpose(0, 1))
+        k, v = self._cached_key_value(key, incremental_state, static_kv)
+        if incremental_state is not None and not static_kv:
+            key_padding_mask = None  # all that is cached is real
+        need_weights = need_weights or need_head_weights
+        out, weights = self.attend(q, k, v, key_padding_mask, attn_mask is not None, need_weights)
+        if weights is not None:
+            weights = weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
+        return out.transpose(0, 1), weights
+
+    def _cached_key_value(
+        self, key: Tensor, incremental_state: IncrementalState | None, static_kv: bool
+    ) -> tuple[Tensor, Tensor]:
+        cache = self._get_input_buffer(incremental_state)
+        if static_kv and cache:
+            return cache["prev_key"], cache["prev_value"]
+        k, v = self.project_key_value(key.transpose(0, 1))
+        if incremental_state is not None:
+            if cache:
+                k = torch.cat([cache["prev_key"], k], dim=2)
+                v = torch.cat([cache["prev_value"], v], dim=2)
+            self._set_input_buffer(incremental_state, {"prev_key": k, "prev_value": v})
+        return k, v
+
+    def reorder_incremental_state(
+        self, incremental_state: IncrementalState, new_order: Tensor
+    ) -> IncrementalState:
+        """Follow the beam: row i of the cache becomes row ``new_order[i]`` of the old."""
+        cache = self._get_input_buffer(incremental_state)
+        if cache:
+            moved = {name: rows.index_select(0, new_order) for name, rows in cache.items()}
+            self._set_input_buffer(incremental_state, moved)
+        return incremental_state
+
+    def _get_input_buffer(self, incremental_state: IncrementalState | None) -> dict[str, Tensor]:
+        return self.get_incremental_state(incremental_state, "attn_state") or {}
+
+    def _set_input_buffer(
+        self, incremental_state: IncrementalState, buffer: dict[str, Tensor]
+    ) -> None:
+        self.set_incremental_state(incremental_state, "attn_state", buffer)
+
+
+def init_feed_forward(*linears: nn.Linear) -> None:
+    """normal(0, sqrt(2 / (fan in + fan out))) and zero biases, as both papers' code has it."""
+    for linear in linears:
+        nn.init.xavier_normal_(linear.weight)
+        nn.init.zeros_(linear.bias)
+
+
+class EncoderLayer(TransformerEncoderLayerBase):
+    """One encoder layer with the attention and the norms of ``cfg``."""
+
+    def __init__(self, cfg: Any, return_fc: bool = False) -> None:
+        super().__init__(cfg, return_fc=return_fc)
+        self.self_attn_layer_norm = build_norm(cfg.residual_norm, self.embed_dim)
+        self.final_layer_norm = build_norm(cfg.residual_norm, self.embed_dim)
+        init_feed_forward(self.fc1, self.fc2)
+
+    def build_self_attention(self, embed_dim: int, cfg: Any) -> FairseqAttention:
+        return FairseqAttention(cfg, embed_dim, cfg.encoder.attention_heads)
+
+
+class DecoderLayer(TransformerDecoderLayerBase):
+    """One decoder layer with the attentions and the norms of ``cfg``."""
+
+    def __init__(self, cfg: Any, no_encoder_attn: bool = False) -> None:
+        super().__init__(cfg, no_encoder_attn)
+        self.self_attn_layer_norm = build_norm(cfg.residual_norm, self.embed_dim)
+        self.encoder_attn_layer_norm = build_norm(cfg.residual_norm, self.embed_dim)
+        self.final_layer_norm = build_norm(cfg.residual_norm, self.embed_dim)
+        self.need_attn = False  # fairseq-generate turns it on for --print-alignment
+        init_feed_forward(self.fc1, self.fc2)
+
+    def build_self_attention(
+        self, embed_dim: int, cfg: Any, add_bias_kv: bool = False, add_zero_attn: bool = False
+    ) -> FairseqAttention:
+        return FairseqAttention(cfg, embed_dim, cfg.decoder.attention_heads)
+
+    def build_encoder_attention(self, embed_dim: int, cfg: Any) -> FairseqAttention:
+        return FairseqAttention(cfg, embed_dim, cfg.decoder.attention_heads)

@@ -1,0 +1,154 @@
+"""The Transformer of the experiment, and its four arms as fairseq architectures."""
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from fairseq.models import register_model
+from fairseq.models.transformer import (
+    TransformerConfig,
+    TransformerDecoderBase,
+    TransformerEncoderBase,
+    TransformerModelBase,
+)
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from qknorm_fairseq.arguments import add_dataclass_arguments
+from qknorm_fairseq.models.config import (
+    TransformerLayerNormConfig,
+    TransformerQKNormConfig,
+    TransformerQKNormScaleNormConfig,
+    TransformerScaleNormConfig,
+)
+from qknorm_fairseq.models.layers import DecoderLayer, EncoderLayer
+from qknorm_fairseq.modules.embedding import OutputProjection, WordEmbedding
+from qknorm_fairseq.modules.positions import SinusoidalPositions
+from qknorm_fairseq.modules.residual_norm import build_norm
+
+
+class Encoder(TransformerEncoderBase):
+    """fairseq's encoder with the layers, the positions and the last norm of ``cfg``."""
+
+    def __init__(self, cfg: Any, dictionary: Any, embed_tokens: WordEmbedding) -> None:
+        super().__init__(cfg, dictionary, embed_tokens)
+        width = cfg.encoder.embed_dim
+        self.embed_positions = SinusoidalPositions(width, self.padding_idx, cfg.positions)
+        if self.layer_norm is not None:
+            self.layer_norm = build_norm(cfg.residual_norm, width)
+
+    def build_encoder_layer(self, cfg: Any) -> EncoderLayer:
+        return EncoderLayer(cfg, return_fc=self.return_fc)
+
+
+class Decoder(TransformerDecoderBase):
+    """fairseq's decoder with the layers, the positions and the last norm of ``cfg``."""
+
+    def __init__(self, cfg: Any, dictionary: Any, embed_tokens: WordEmbedding) -> None:
+        super().__init__(cfg, dictionary, embed_tokens)
+        width = cfg.decoder.embed_dim
+        self.embed_positions = SinusoidalPositions(width, self.padding_idx, cfg.positions)
+        if self.layer_norm is not None:
+            self.layer_norm = build_norm(cfg.residual_norm, width)
+
+    def build_decoder_layer(self, cfg: Any, no_encoder_attn: bool = False) -> DecoderLayer:
+        return DecoderLayer(cfg, no_encoder_attn)
+
+    def build_output_projection(
+        self, cfg: Any, dictionary: Any, embed_tokens: WordEmbedding
+    ) -> None:
+        self.output_projection = OutputProjection(embed_tokens)
+
+    def buffered_future_mask(self, tensor: Tensor) -> Tensor:
+        """An empty tensor: our attention takes it for "causal", and no mask is built."""
+        return tensor.new_empty(0)
+
+    def extract_features(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: dict[str, list[Tensor]] | None,
+        incremental_state: dict[str, Any] | None = None,
+        full_context_alignment: bool = False,
+        alignment_layer: int | None = None,
+        alignment_heads: int | None = None,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """As fairseq's, but attention weights are made only for who wants them.
+
+        fairseq asks its last layer for them at every step, which rules the fused kernel
+        out there. ``--print-alignment`` sets ``need_attn``, a caller ``alignment_layer``.
+        """
+        if alignment_layer is None and not self.layers[-1].need_attn:
+            alignment_layer = -1  # no layer has this number
+        return super().extract_features(
+            prev_output_tokens,
+            encoder_out,
+            incremental_state,
+            full_context_alignment,
+            alignment_layer,
+            alignment_heads,
+        )
+
+
+@register_model("transformer_qknorm", dataclass=TransformerQKNormConfig)
+class TransformerQKNorm(TransformerModelBase):
+    """Transformer with Query-Key Normalization (Henry et al. 2020).
+
+    One joint dictionary and one table for encoder input, decoder input and output.
+    """
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        """Add the options of this architecture's dataclass to ``parser``."""
+        add_dataclass_arguments(parser, getattr(cls, "__dataclass")())
+
+    @classmethod
+    def build_model(cls, cfg: Any, task: Any) -> "TransformerQKNorm":
+        """Build the model that ``cfg``, a flat config, asks for.
+
+        Raises:
+            ValueError: when the options do not go together, or the dictionaries differ.
+        """
+        if task.source_dictionary != task.target_dictionary:
+            raise ValueError(
+                "the two dictionaries differ: prepare the data with one joint dictionary "
+                "(fairseq-preprocess --joined-dictionary)"
+            )
+        if getattr(task.cfg, "left_pad_target", False):
+            raise ValueError("--left-pad-target: this decoder needs its padding at the end")
+        options = Namespace(**OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
+        if options.encoder_embed_dim != options.decoder_embed_dim:
+            raise ValueError(
+                f"--encoder-embed-dim {options.encoder_embed_dim} and --decoder-embed-dim "
+                f"{options.decoder_embed_dim} differ, but the two share one table"
+            )
+        options.share_all_embeddings = True
+        options.decoder_input_dim = options.decoder_output_dim = options.decoder_embed_dim
+        return super().build_model(TransformerConfig.from_namespace(options), task)
+
+    @classmethod
+    def build_embedding(
+        cls, cfg: Any, dictionary: Any, embed_dim: int, path: str | None = None
+    ) -> WordEmbedding:
+        return WordEmbedding(len(dictionary), embed_dim, dictionary.pad(), cfg.fix_norm)
+
+    @classmethod
+    def build_encoder(cls, cfg: Any, src_dict: Any, embed_tokens: WordEmbedding) -> Encoder:
+        return Encoder(cfg, src_dict, embed_tokens)
+
+    @classmethod
+    def build_decoder(cls, cfg: Any, tgt_dict: Any, embed_tokens: WordEmbedding) -> Decoder:
+        return Decoder(cfg, tgt_dict, embed_tokens)
+
+
+@register_model("transformer_scalenorm", dataclass=TransformerScaleNormConfig)
+class TransformerScaleNorm(TransformerQKNorm):
+    """The baseline: dot product and ScaleNorm."""
+
+
+@register_model("transformer_layernorm", dataclass=TransformerLayerNormConfig)
+class TransformerLayerNorm(TransformerQKNorm):
+    """A control: dot product and LayerNorm."""
+
+
+@register_model("transformer_qknorm_scalenorm", dataclass=TransformerQKNormScaleNormConfig)
+class TransformerQKNormScaleNorm(TransformerQKNorm):
+    """A control: QKNorm and ScaleNorm."""

@@ -1,0 +1,5 @@
+"""The paper's parts in plain torch: nothing here knows of fairseq.
+
+Read ``qk_norm`` first (the paper's idea), then ``attention`` (where it acts), then the
+pieces both systems share: ``residual_norm``, ``embedding`` and ``positions``.
+"""

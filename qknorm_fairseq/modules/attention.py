@@ -1,0 +1,149 @@
+"""Multi-head attention, batch first, with the query/key treatment passed in."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from qknorm_fairseq.modules.precision import at_least_float32
+from qknorm_fairseq.modules.qk_norm import DotProduct, QueryKeyNorm, unit_vectors
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_padding_mask: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Tensor:
+    """``softmax(query . key^T) value`` by torch's fused kernel; no score is scaled here.
+
+    Args:
+        query: (batch, heads, query, d_head), scale already in it.
+        key: (batch, heads, key, d_head).
+        value: (batch, heads, key, d_head).
+        key_padding_mask: (batch, key), True where there is nothing to see.
+        causal: query i sees keys 0 to i. A padding mask is then left out: padding that
+            trails is hidden from every real query already, and queries that are padding
+            themselves are thrown away. So no (query, key) mask is ever built.
+        dropout: probability of dropping an attention weight.
+
+    Returns:
+        (batch, heads, query, d_head).
+    """
+    mask = None
+    if key_padding_mask is not None and not causal:
+        mask = ~key_padding_mask[:, None, None, :]  # (batch, 1, 1, key)
+    return F.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=1.0
+    )
+
+
+def attend_with_weights(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_padding_mask: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """As :func:`attend`, written out, for when the probabilities are wanted too.
+
+    Returns:
+        the output (batch, heads, query, d_head) and the probabilities before dropout
+        (batch, heads, query, key).
+    """
+    scores = query @ key.transpose(-2, -1)  # (batch, heads, query, key)
+    if causal:
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(future, float("-inf"))
+    elif key_padding_mask is not None:
+        scores = scores.masked_fill(key_padding_mask[:, None, None, :], float("-inf"))
+    weights = torch.softmax(at_least_float32(scores), dim=-1).to(query.dtype)
+    return F.dropout(weights, p=dropout, training=dropout > 0) @ value, weights
+
+
+class MultiheadAttention(nn.Module):
+    """``softmax(score(q, k)) v`` for each head, between four linear projections.
+
+    Args:
+        embed_dim: width of the model; also of keys and values.
+        num_heads: must divide ``embed_dim``.
+        qk: what is done to queries and keys, e.g. :class:`QueryKeyNorm`.
+        dropout: on the attention weights, in training.
+        normalize_values: unit values too (Henry et al. 2020, table 6).
+        small_init: normal(0, sqrt(2 / (5 d))) (Nguyen & Salazar 2019, section 2.2) in
+            place of Xavier's uniform.
+
+    Raises:
+        ValueError: when ``num_heads`` does not divide ``embed_dim``.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        qk: DotProduct | QueryKeyNorm,
+        dropout: float = 0.0,
+        normalize_values: bool = False,
+        small_init: bool = True,
+    ) -> None:
+        super().__init__()
+        if embed_dim % num_heads:
+            raise ValueError(f"{num_heads} attention heads do not divide the width {embed_dim}")
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.head_dim = embed_dim // num_heads
+        self.dropout = dropout
+        self.normalize_values = normalize_values
+        self.qk = qk
+        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (
+            nn.Linear(embed_dim, embed_dim) for _ in range(4)
+        )
+        for projection in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
+            if small_init:
+                nn.init.normal_(projection.weight, std=(2 / (5 * embed_dim)) ** 0.5)
+            else:
+                nn.init.xavier_uniform_(projection.weight)
+            nn.init.zeros_(projection.bias)
+
+    def split_heads(self, x: Tensor) -> Tensor:
+        """(batch, length, embed_dim) to (batch, heads, length, d_head)."""
+        return x.view(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
+
+    def project_query(self, x: Tensor) -> Tensor:
+        """(batch, query, embed_dim) to (batch, heads, query, d_head), scale included."""
+        return self.qk.query(self.split_heads(self.q_proj(x)))
+
+    def project_key_value(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(batch, key, embed_dim) to keys, normalised, and values: what a decoder caches.
+
+        Both are (batch, heads, key, d_head).
+        """
+        key = self.qk.key(self.split_heads(self.k_proj(x)))
+        value = self.split_heads(self.v_proj(x))
+        return key, unit_vectors(value) if self.normalize_values else value
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        causal: bool = False,
+        need_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attention of projected heads, joined and projected back.
+
+        Returns:
+            (batch, query, embed_dim), and (batch, heads, query, key) if asked for.
+        """
+        dropout = self.dropout if self.training else 0.0
+        weights = None
+        if need_weights:
+            heads, weights = attend_with_weights(
+                query, key, value, key_padding_mask, causal, dropout
+            )
+        else:
+            heads = attend(query, key, value, key_padding_mask, causal, dropout)
+        return self.out_proj(heads.transpose(1, 2).flatten(-2)), weights

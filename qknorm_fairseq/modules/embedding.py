@@ -1,0 +1,44 @@
+"""FixNorm: word vectors of length one, at the input and at the output."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from qknorm_fairseq.modules.qk_norm import unit_vectors
+
+
+class WordEmbedding(nn.Embedding):
+    """The one table for encoder input, decoder input and output projection.
+
+    With ``fix_norm``, every row that leaves has length 1 (Nguyen & Salazar 2019,
+    section 3.2); the parameter itself is free. The radius sqrt(d) at the input is the
+    caller's to apply.
+    """
+
+    def __init__(self, num_types: int, dim: int, padding_idx: int, fix_norm: bool) -> None:
+        super().__init__(num_types, dim, padding_idx=padding_idx)
+        self.fix_norm = fix_norm
+        if fix_norm:  # padding's row too: x / |x| has a gradient of 1e12 at zero
+            nn.init.uniform_(self.weight, -0.01, 0.01)
+        else:
+            nn.init.normal_(self.weight, std=dim**-0.5)
+            with torch.no_grad():
+                self.weight[padding_idx].zero_()
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(batch, length) of type numbers to (batch, length, dim)."""
+        rows = super().forward(tokens)
+        return unit_vectors(rows) if self.fix_norm else rows
+
+
+class OutputProjection(nn.Module):
+    """Logits as the product with the rows of a :class:`WordEmbedding`, which it shares."""
+
+    def __init__(self, embedding: WordEmbedding) -> None:
+        super().__init__()
+        self.weight = embedding.weight  # the same parameter, so that it is tied
+        self.fix_norm = embedding.fix_norm
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(..., dim) to (..., types)."""
+        return F.linear(features, unit_vectors(self.weight) if self.fix_norm else self.weight)

@@ -1,0 +1,1 @@
+"""The translation task; fairseq imports each file of this folder."""

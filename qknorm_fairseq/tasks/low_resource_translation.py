@@ -1,0 +1,179 @@
+"""fairseq's translation task with what small corpora need: no sentence lost, dev BLEU true."""
+
+from argparse import ArgumentParser
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+from fairseq.logging import metrics
+from fairseq.tasks import register_task
+from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from sacrebleu.metrics import BLEU
+from torch import Tensor
+
+from qknorm_fairseq.arguments import add_dataclass_arguments
+from qknorm_fairseq.sequence_generator import GNMTSequenceGenerator
+from qknorm_fairseq.tasks.metrics_file import MetricsFile
+
+BLEU_ORDER = 4
+
+
+def _option(default: Any, help_text: str) -> Any:
+    return field(default=default, metadata={"help": help_text})
+
+
+@dataclass
+class LowResourceTranslationConfig(TranslationConfig):
+    """fairseq's options of ``translation``, some with other defaults, and our own."""
+
+    # get_batch_iterator looks for this: with it a resumed run sees the same batches
+    rebuild_batches: bool = _option(True, "build the batches anew for each epoch")
+    gnmt_alpha: float = _option(
+        0.6, "exponent of the length penalty ((5 + length) / 6)^alpha (Wu et al. 2016, eq. 14)"
+    )
+    max_length_over_source: int = _option(
+        50, "longest translation, in tokens beyond the length of its own source sentence"
+    )
+    eval_bleu: bool = _option(True, "translate the dev set at each validation and score it")
+    eval_bleu_args: Optional[str] = _option(
+        '{"beam": 4}', "generation args for BLEU scoring, as a JSON string"
+    )
+    eval_bleu_remove_bpe: Optional[str] = field(
+        default="@@ ",
+        metadata={"help": "remove BPE before computing BLEU", "argparse_const": "@@ "},
+    )
+    eval_bleu_reference: Optional[str] = _option(
+        None, "raw dev reference, a line a sentence (default: DATA/valid.ref.TARGET)"
+    )
+    metrics_file: Optional[str] = _option(None, "append a JSON row to this file per validation")
+
+
+@register_task("low_resource_translation", dataclass=LowResourceTranslationConfig)
+class LowResourceTranslationTask(TranslationTask):
+    """Translation for pairs where every sentence counts.
+
+    What differs from fairseq's ``translation``: batches of any size, so that no last one is
+    dropped; batches rebuilt each epoch; GNMT's length penalty and a length limit for each
+    sentence; dev BLEU over all dev sentences against the raw reference.
+    """
+
+    cfg: LowResourceTranslationConfig
+
+    def __init__(self, cfg: LowResourceTranslationConfig, src_dict: Any, tgt_dict: Any) -> None:
+        super().__init__(cfg, src_dict, tgt_dict)
+        self.metrics_file = MetricsFile(cfg.metrics_file) if cfg.metrics_file else None
+        self.references: list[str] = []
+        self.bleu = BLEU(tokenize="none", force=True)
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        """Add this task's options to ``parser``."""
+        add_dataclass_arguments(parser, LowResourceTranslationConfig())
+
+    def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
+        """fairseq's, with batches of any size: it drops a last one that is not of 8."""
+        kwargs["required_batch_size_multiple"] = 1
+        return super().get_batch_iterator(dataset, *args, **kwargs)
+
+    def build_generator(
+        self,
+        models: Any,
+        args: Any,
+        seq_gen_cls: Any = None,
+        extra_gen_cls_kwargs: dict[str, Any] | None = None,
+        prefix_allowed_tokens_fn: Any = None,
+    ) -> Any:
+        """fairseq's generator for ``args``, with the penalty and the limit of this task."""
+        if seq_gen_cls is None and not getattr(args, "print_alignment", False):
+            seq_gen_cls = GNMTSequenceGenerator
+            extra_gen_cls_kwargs = {
+                **(extra_gen_cls_kwargs or {}),
+                "gnmt_alpha": self.cfg.gnmt_alpha,
+                "max_length_over_source": self.cfg.max_length_over_source,
+            }
+        return super().build_generator(
+            models, args, seq_gen_cls, extra_gen_cls_kwargs, prefix_allowed_tokens_fn
+        )
+
+    def load_dataset(self, split: str, *args: Any, **kwargs: Any) -> None:
+        """Load a split; with the dev set also its raw reference, if BLEU is wanted.
+
+        Raises:
+            FileNotFoundError: when the reference is not there.
+            ValueError: when it has another number of lines than the dev set.
+        """
+        super().load_dataset(split, *args, **kwargs)
+        if split == "valid" and self.cfg.eval_bleu:
+            self.references = self._read_reference()
+            if len(self.references) != len(self.datasets[split]):
+                raise ValueError(
+                    f"the raw dev reference has {len(self.references)} lines, the binarised "
+                    f"dev set {len(self.datasets[split])} sentences: prepare the data again"
+                )
+
+    def _read_reference(self) -> list[str]:
+        path = Path(
+            self.cfg.eval_bleu_reference
+            or Path(self.cfg.data.split(":")[0]) / f"valid.ref.{self.cfg.target_lang}"
+        )
+        if not path.exists():
+            raise FileNotFoundError(
+                f"{path}: no raw dev reference to score against; write the dev set's target "
+                "side there, name it with --eval-bleu-reference, or say --no-eval-bleu"
+            )
+        return path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
+
+    def valid_step(self, sample: Any, model: Any, criterion: Any) -> tuple[Any, Any, Any]:
+        """Loss of one dev batch; with ``eval_bleu`` also the n-gram counts of its BLEU."""
+        loss, sample_size, log = FairseqTask.valid_step(self, sample, model, criterion)
+        if self.cfg.eval_bleu:
+            hypotheses = self.inference_step(self.sequence_generator, [model], sample)
+            texts = [self._text(beams[0]["tokens"]) for beams in hypotheses]
+            references = [self.references[i] for i in sample["id"].tolist()]
+            score = self.bleu.corpus_score(texts, [references])
+            log["_bleu_lines"] = len(texts)
+            log["_bleu_sys_len"], log["_bleu_ref_len"] = score.sys_len, score.ref_len
+            for n in range(BLEU_ORDER):
+                log[f"_bleu_correct_{n}"] = score.counts[n]
+                log[f"_bleu_total_{n}"] = score.totals[n]
+        return loss, sample_size, log
+
+    def _text(self, tokens: Tensor) -> str:
+        """The words of a hypothesis as the test set will be scored: BPE joined."""
+        return str(self.tgt_dict.string(tokens.int().cpu(), self.cfg.eval_bleu_remove_bpe))
+
+    def reduce_metrics(self, logging_outputs: list[dict[str, Any]], criterion: Any) -> None:
+        """Sum the n-gram counts over batches; BLEU of the sums is the corpus's BLEU."""
+        FairseqTask.reduce_metrics(self, logging_outputs, criterion)
+        if not any("_bleu_lines" in log for log in logging_outputs):
+            return
+        names = ["_bleu_lines", "_bleu_sys_len", "_bleu_ref_len"]
+        names += [f"_bleu_{kind}_{n}" for kind in ("correct", "total") for n in range(BLEU_ORDER)]
+        for name in names:  # as scalars: arrays would bring numpy into the checkpoint
+            metrics.log_scalar_sum(name, sum(int(log.get(name, 0)) for log in logging_outputs))
+        metrics.log_derived("bleu", _bleu_of_sums)
+
+    def begin_valid_epoch(self, epoch: int, model: Any) -> None:
+        """Called by fairseq before each validation."""
+        self.epoch = epoch
+
+    def post_validate(self, model: Any, stats: dict[str, Any], agg: Any) -> None:
+        """Called by fairseq after each validation: write the row of the metrics file."""
+        if self.metrics_file:
+            lines = int(agg["_bleu_lines"].sum) if "_bleu_lines" in agg else None
+            self.metrics_file.write(stats, self.epoch, lines)
+
+
+def _bleu_of_sums(meters: dict[str, Any]) -> float:
+    def total(name: str) -> int:
+        return int(meters[f"_bleu_{name}"].sum)
+
+    score = BLEU.compute_bleu(
+        correct=[total(f"correct_{n}") for n in range(BLEU_ORDER)],
+        total=[total(f"total_{n}") for n in range(BLEU_ORDER)],
+        sys_len=total("sys_len"),
+        ref_len=total("ref_len"),
+        smooth_method="exp",
+    )
+    return float(round(score.score, 4))

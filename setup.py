@@ -1,0 +1,32 @@
+"""Packaging; what is pinned for development and for the experiments is in requirements.txt."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+VERSION = (ROOT / "qknorm_fairseq" / "__init__.py").read_text().split('__version__ = "')[1]
+
+setup(
+    name="qknorm-fairseq",
+    version=VERSION.split('"')[0],
+    description="Query-Key Normalization for low-resource translation, as a fairseq plugin",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    packages=find_packages(include=["qknorm_fairseq", "qknorm_fairseq.*"]),
+    python_requires=">=3.11,<3.13",
+    install_requires=[
+        "ve-fairseq>=0.12.3,<0.13",
+        "torch>=2.13,<3",
+        "numpy>=2",
+        "omegaconf>=2.3,<3",
+        "PyYAML>=6",
+        "sacrebleu>=2.6,<3",
+        "sacremoses>=0.1",
+        "subword-nmt>=0.3.8,<0.4",
+        "tabulate>=0.9",
+        "tqdm>=4.60",
+    ],
+    entry_points={"console_scripts": ["qknorm=qknorm_fairseq.cli:main"]},
+)
