@@ -5,8 +5,12 @@ import shlex
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from qknorm_fairseq.experiment.errors import StageFailed, UserError
+
+if TYPE_CHECKING:  # the subcommands import what they need: --help answers at once
+    from qknorm_fairseq.experiment.reproduce import Plan
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -21,6 +25,10 @@ def main(argv: list[str] | None = None) -> int:
     except StageFailed as error:
         print(f"qknorm: {error}", file=sys.stderr)
         return 1
+    except OSError as error:  # a full disk, a folder that may not be written to
+        place = f"{error.filename}: " if error.filename else ""
+        print(f"qknorm: {place}{error.strerror or error}; mend that or use --out", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("qknorm: stopped; the same command goes on", file=sys.stderr)
         return 130
@@ -56,7 +64,6 @@ def _prepare(arguments: argparse.Namespace) -> None:
 
     plan = _one_run_plan(arguments, arm="qknorm", seed=1, profile=None, precision="fp32")
     stages = Stages(total=1)
-    stages.start("prepare")
     reproduce.prepare_stage(plan, stages)
     print(plan.workspace.data(plan.pair.name))
 
@@ -73,16 +80,14 @@ def _train(arguments: argparse.Namespace) -> None:
         return
     print(plan.headline(), flush=True)
     stages = Stages(total=2)
-    stages.start("prepare")
     manifest = reproduce.prepare_stage(plan, stages)
-    stages.start("train")
     reproduce.train_stage(plan, stages, manifest)
     print(plan.runs[0].folder)
 
 
 def _one_run_plan(
     arguments: argparse.Namespace, arm: str, seed: int, profile: str | None, precision: str
-):  # type: ignore[no-untyped-def]  # its type would bring the slow import along
+) -> "Plan":
     from qknorm_fairseq.experiment.reproduce import make_plan
 
     return make_plan(
@@ -154,7 +159,12 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
 
 
 def _seeds(text: str) -> list[int]:
-    return [int(seed) for seed in text.split(",")]
+    try:
+        return [int(seed) for seed in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: numbers with commas between, as 1,2,3"
+        ) from None
 
 
 if __name__ == "__main__":

@@ -2,9 +2,13 @@
 
 import os
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from qknorm_fairseq.experiment.errors import StageFailed
+
+POLL_SECONDS = 0.3
 
 
 def environment(device: str) -> dict[str, str]:
@@ -34,16 +38,46 @@ def start_logged(command: list[str], log: Path, device: str = "cpu") -> "subproc
         )
 
 
-def run_logged(command: list[str], log: Path, device: str = "cpu") -> None:
-    """Run ``command`` to its end; StageFailed with its last words if it fails."""
+class LogReader:
+    """Reads a growing log, each line once, when it is whole."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        self.position = 0
+
+    def new_lines(self) -> list[bytes]:
+        """The lines added since the last call."""
+        if not self.log.exists():
+            return []
+        with self.log.open("rb") as file:
+            file.seek(self.position)
+            whole, end, _ = file.read().rpartition(b"\n")
+        self.position += len(whole) + len(end)
+        return whole.split(b"\n") if end else []
+
+
+def run_logged(
+    command: list[str],
+    log: Path,
+    device: str = "cpu",
+    watch: Callable[[list[bytes]], None] | None = None,
+) -> None:
+    """Run ``command`` to its end; ``watch`` is told of the new lines of its log meanwhile.
+
+    Raises:
+        StageFailed: with the command's last words, if it fails.
+    """
+    reader = LogReader(log)
     process = start_logged(command, log, device)
     try:
-        status = process.wait()
-    except BaseException:
-        process.kill()
+        while process.poll() is None:
+            time.sleep(POLL_SECONDS)
+            if watch:
+                watch(reader.new_lines())
+    finally:
+        process.kill()  # does nothing to one that has ended
         process.wait()
-        raise
-    if status:
+    if process.returncode:
         raise StageFailed(f"{command[2]} failed: {last_words(log)}; its log: {log}")
 
 

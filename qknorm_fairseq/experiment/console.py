@@ -16,21 +16,22 @@ def duration(seconds: float) -> str:
 
 
 class Stages:
-    """Numbers the stages of a command and prints what each did and how long it took."""
+    """Numbers the stages of a command; says which one runs, what came of it and the time."""
 
     def __init__(self, total: int) -> None:
         self.total = total
         self.number = 0
 
-    def start(self, name: str) -> None:
+    def start(self, name: str, text: str) -> None:
+        """Announce a stage."""
         self.number += 1
-        self.name = name
         self.began = time.monotonic()
+        print(f"[{self.number}/{self.total}] {name:<10} {text}", flush=True)
 
     def done(self, text: str) -> None:
-        """Print the stage's line."""
+        """Say what came of it."""
         took = duration(time.monotonic() - self.began)
-        print(f"[{self.number}/{self.total}] {self.name:<10} {text:<58} {took}", flush=True)
+        print(f"{'':<17}{text:<60} {took}", flush=True)
 
 
 class Progress:
@@ -44,7 +45,7 @@ class Progress:
         self.first: int | None = None
         self.bar = None
         if sys.stderr.isatty():
-            layout = "      {desc} {bar:20} {n_fmt}/{total_fmt} {unit}{postfix}"
+            layout = " " * 17 + "{desc} {bar:20} {n_fmt}/{total_fmt} {unit}{postfix}"
             self.bar = tqdm(
                 total=total, desc=label, unit=unit, position=row, leave=False, bar_format=layout
             )
@@ -60,7 +61,8 @@ class Progress:
             self.bar.set_postfix_str(note)
         elif now - self.last_line >= self.SECONDS_BETWEEN_LINES:
             self.last_line = now
-            print(f"      {self.label}  {done:,}/{self.total:,} {self.unit}, {note}", flush=True)
+            state = f"{self.label}  {done:,}/{self.total:,} {self.unit}"
+            print(f"{'':<17}{', '.join(filter(None, [state, note]))}", flush=True)
 
     def _time_left(self, done: int, now: float) -> str:
         if self.first is None or done <= self.first:

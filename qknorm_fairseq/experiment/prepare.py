@@ -20,6 +20,7 @@ from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
 from qknorm_fairseq.experiment.commands import run_logged
+from qknorm_fairseq.experiment.console import Progress
 from qknorm_fairseq.experiment.corpus import SPLITS, Split, clean, find_files, read_split
 from qknorm_fairseq.experiment.errors import StageFailed, UserError
 from qknorm_fairseq.experiment.settings import Pair
@@ -64,6 +65,11 @@ def prepare(pair: Pair, raw_dir: Path | None, workspace: Workspace) -> tuple[Man
                 f"{pair.name}: no prepared data in {workspace.data(pair.name)}; "
                 "say where its text is with --raw-dir DIR"
             )
+        if done["recipe"] != _recipe(pair):
+            raise UserError(
+                f"{workspace.data(pair.name)}: prepared with other settings "
+                f"({done['recipe']}, now {_recipe(pair)}); prepare it anew with --raw-dir DIR"
+            )
         return done, False
     files = find_files(raw_dir, pair.source, pair.target)
     inputs = {path.name: {"sha256": sha256(path)} for path in files.values()}
@@ -99,7 +105,10 @@ def _prepare_into(folder: Path, pair: Pair, raw: dict[str, Split]) -> Manifest:
         write_lines(folder / "raw" / f"{split}.{pair.target}", sides.target)
     bpe = _learn_bpe(chain(train.source, train.target), pair.merges, folder / "bpe" / "codes")
     pieces = {
-        split: Split(_apply_bpe(bpe, sides.source), _apply_bpe(bpe, sides.target))
+        split: Split(
+            _apply_bpe(bpe, sides.source, f"{split}.{pair.source}"),
+            _apply_bpe(bpe, sides.target, f"{split}.{pair.target}"),
+        )
         for split, sides in splits.items()
     }
     for split, sides in pieces.items():
@@ -125,8 +134,14 @@ def _learn_bpe(lines: Iterable[str], merges: int, path: Path) -> BPE:
         return BPE(file)
 
 
-def _apply_bpe(bpe: BPE, lines: list[str]) -> list[str]:
-    return [bpe.process_line(line) for line in lines]
+def _apply_bpe(bpe: BPE, lines: list[str], label: str) -> list[str]:
+    pieces = []
+    with Progress(f"BPE {label}", len(lines), "lines") as progress:
+        for line in lines:
+            pieces.append(bpe.process_line(line))
+            if len(pieces) % 1000 == 0:
+                progress.update(len(pieces))
+    return pieces
 
 
 def _binarise(folder: Path, pair: Pair) -> None:
@@ -150,7 +165,7 @@ def _check_sentence_counts(folder: Path, pair: Pair, expected: dict[str, int]) -
             if len(binarised) != count:
                 raise StageFailed(
                     f"{split}.{language}: {count:,} lines became {len(binarised):,} sentences; "
-                    "a character such as U+2028 or U+0085 breaks lines: replace it in the text"
+                    "a carriage return breaks lines: replace it in the text"
                 )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qknorm_fairseq.experiment import estimate
-from qknorm_fairseq.experiment.console import Progress, Stages
+from qknorm_fairseq.experiment.console import Stages
 from qknorm_fairseq.experiment.corpus import read_lines
 from qknorm_fairseq.experiment.errors import StageFailed, UserError
 from qknorm_fairseq.experiment.prepare import Manifest, prepare
@@ -90,15 +90,12 @@ def reproduce(plan: Plan) -> None:
     """Run every stage that is not done yet, and print the table."""
     print(plan.headline(), flush=True)
     stages = Stages(total=4)
-    stages.start("prepare")
     manifest = prepare_stage(plan, stages)
-    stages.start("train")
     train_stage(plan, stages, manifest)
-    stages.start("translate")
     _translate_stage(plan, stages)
-    stages.start("score")
+    stages.start("score", "tokenised and detokenised BLEU")
     scored = [ScoredRun(run, score_run(run)) for run in plan.runs]
-    stages.done(" · ".join(f"{s.run.name} {s.scores['moses_13a']['score']:.2f}" for s in scored))
+    stages.done(f"{_count(plan.runs)} scored")
     report = write_report(collect(scored, manifest["pairs"]["test"]), plan.workspace)
     print(f"\n{report}\n\n{plan.workspace.result(plan.pair.name, 'md')}  .json")
     print(f"each run's checkpoints, logs and translations: {plan.runs[0].folder.parents[1]}")
@@ -125,6 +122,7 @@ def raw_text(plan: Plan) -> Path | None:
 
 def prepare_stage(plan: Plan, stages: Stages) -> Manifest:
     """Raw text to binarised data."""
+    stages.start("prepare", f"{plan.pair.name}, {plan.pair.merges:,} BPE merges")
     manifest, worked = prepare(plan.pair, raw_text(plan), plan.workspace)
     pairs = " / ".join(f"{manifest['pairs'][split]:,}" for split in ("train", "dev", "test"))
     text = f"{pairs} pairs · {manifest['vocabulary']['joint']:,} types"
@@ -134,26 +132,27 @@ def prepare_stage(plan: Plan, stages: Stages) -> Manifest:
 
 def train_stage(plan: Plan, stages: Stages, manifest: Manifest) -> None:
     """Train each run to its end and see that it looked at the whole dev set."""
+    waiting = [run for run in plan.runs if not run.is_finished()]
+    stages.start("train", ", ".join(run.name for run in waiting) or "nothing to do")
     for run in plan.runs:
         run.begin(manifest)
-    waiting = sum(not run.is_finished() for run in plan.runs)
-    train_all(plan.runs, plan.devices)
+    train_all(waiting, plan.devices)
     for run in plan.runs:
         seen, there = run.metrics()[-1]["dev_lines"], manifest["pairs"]["dev"]
         if seen != there:
             raise StageFailed(f"{run.name}: dev BLEU is of {seen:,} lines, the set has {there:,}")
-    count = f"{len(plan.runs)} run{'s' if len(plan.runs) > 1 else ''}"
-    stages.done(f"{count}, {waiting} trained now" if waiting else f"{count} · already done")
+    stages.done(f"{_count(waiting)} trained" if waiting else f"{_count(plan.runs)} · already done")
 
 
 def _translate_stage(plan: Plan, stages: Stages) -> None:
-    worked = 0
-    with Progress("test set", len(plan.runs), "runs") as progress:
-        for done, run in enumerate(plan.runs):
-            progress.update(done, run.name)
-            worked += _translate_unless_done(run, plan.devices[0])
-    lines = len(read_lines(plan.runs[0].folder / "test.ref.txt"))
-    stages.done(f"test set, {lines:,} lines{'' if worked else ' · already done'}")
+    split = read_lines(plan.runs[0].data / "raw" / f"test.{plan.pair.target}")
+    stages.start("translate", f"test set, {len(split):,} lines, with each run's best checkpoint")
+    worked = [_translate_unless_done(run, plan.devices[0]) for run in plan.runs]
+    stages.done(_count(plan.runs) + ("" if any(worked) else " · already done"))
+
+
+def _count(runs: list[Run]) -> str:
+    return f"{len(runs)} run{'s' if len(runs) != 1 else ''}"
 
 
 def _translate_unless_done(run: Run, device: str) -> bool:

@@ -121,11 +121,8 @@ class Run:
                 )
             return
         line = shlex.join(["fairseq-train", *self.arguments()])
-        try:
-            write_text(self.folder / "command.txt", line + "\n")
-            write_text(path, yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
-        except OSError as error:
-            raise UserError(f"{self.folder}: {error.strerror}; choose another --out") from error
+        write_text(self.folder / "command.txt", line + "\n")
+        write_text(path, yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
 
     def _config(self, manifest: Manifest) -> dict[str, Any]:
         return {

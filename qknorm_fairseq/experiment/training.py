@@ -5,38 +5,24 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
-from qknorm_fairseq.experiment.commands import last_words, start_logged
+from qknorm_fairseq.experiment.commands import (
+    POLL_SECONDS,
+    LogReader,
+    last_words,
+    start_logged,
+)
 from qknorm_fairseq.experiment.console import Progress
 from qknorm_fairseq.experiment.errors import StageFailed
 from qknorm_fairseq.experiment.run import Run
 
-POLL_SECONDS = 0.5
 
-
-class UpdateCounter:
-    """Follows a growing train.log and knows the last update that it tells of."""
-
-    def __init__(self, log: Path) -> None:
-        self.log = log
-        self.position = 0
-        self.update = 0
-
-    def read(self) -> int:
-        """The number of the last update logged so far."""
-        if not self.log.exists():
-            return self.update
-        with self.log.open("rb") as file:
-            file.seek(self.position)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break  # still being written
-                self.position += len(line)
-                if b"| train_inner | {" in line:
-                    row = json.loads(line[line.index(b"{") :])
-                    self.update = int(row["num_updates"])
-        return self.update
+def last_update(lines: list[bytes], before: int) -> int:
+    """The number of the last update that lines of a train.log tell of, else ``before``."""
+    for line in reversed(lines):
+        if b"| train_inner | {" in line:
+            return int(json.loads(line[line.index(b"{") :])["num_updates"])
+    return before
 
 
 class _Training:
@@ -44,8 +30,8 @@ class _Training:
 
     def __init__(self, run: Run, device: str, progress: Progress) -> None:
         self.run, self.device, self.progress = run, device, progress
-        self.counter = UpdateCounter(run.log)
-        self.counter.read()  # pass over what an earlier process logged
+        self.log = LogReader(run.log)
+        self.update = last_update(self.log.new_lines(), 0)  # of an earlier process
         self.process = start_logged(run.command(), run.log, device)
 
     def show(self) -> None:
@@ -54,7 +40,8 @@ class _Training:
         if rows:
             best = max(row["dev_bleu"] for row in rows)
             note = f"dev BLEU {rows[-1]['dev_bleu']:.2f} (best {best:.2f})"
-        self.progress.update(self.counter.read(), note)
+        self.update = last_update(self.log.new_lines(), self.update)
+        self.progress.update(self.update, note)
 
     def finished(self) -> bool:
         """Whether the process has ended; StageFailed if it ended badly."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from sacremoses import MosesDetokenizer
 
 from qknorm_fairseq.experiment.commands import run_logged
+from qknorm_fairseq.experiment.console import Progress
 from qknorm_fairseq.experiment.corpus import read_lines
 from qknorm_fairseq.experiment.errors import StageFailed
 from qknorm_fairseq.experiment.prepare import FAIRSEQ_SPLITS
@@ -30,7 +31,15 @@ def translate(run: Run, device: str, split: str = "test") -> None:
     references = read_lines(run.data / "raw" / f"{split}.{run.pair.target}")
     log = run.folder / f"{split}.generate.log"
     log.unlink(missing_ok=True)
-    run_logged(generate_command(run, split), log, device)
+    with Progress(run.name, len(references), "sentences") as progress:
+        done = 0
+
+        def count(lines: list[bytes]) -> None:
+            nonlocal done
+            done += sum(line.startswith(b"H-") for line in lines)
+            progress.update(done)
+
+        run_logged(generate_command(run, split), log, device, count)
     hypotheses = parse_hypotheses(log, len(references))
     for name, lines in (("hyp", hypotheses), ("ref", references)):
         write_lines(run.folder / f"{split}.{name}.txt", lines)

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qknorm_fairseq.experiment.errors import UserError
-
 
 @dataclass(frozen=True)
 class Workspace:
@@ -63,10 +61,7 @@ def write_json(path: Path, value: Any) -> None:
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
     """A folder to fill, which takes the name ``path`` only when the block ends well."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{path.parent}: {error.strerror}; choose another --out") from error
+    path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir()

@@ -111,12 +111,13 @@ class FairseqAttention(FairseqIncrementalState, MultiheadAttention):
         return incremental_state
 
     def _get_input_buffer(self, incremental_state: IncrementalState | None) -> dict[str, Tensor]:
-        return self.get_incremental_state(incremental_state, "attn_state") or {}
+        state = FairseqIncrementalState.get_incremental_state(self, incremental_state, "attn_state")
+        return state or {}
 
     def _set_input_buffer(
         self, incremental_state: IncrementalState, buffer: dict[str, Tensor]
     ) -> None:
-        self.set_incremental_state(incremental_state, "attn_state", buffer)
+        FairseqIncrementalState.set_incremental_state(self, incremental_state, "attn_state", buffer)
 
 
 def init_feed_forward(*linears: nn.Linear) -> None:

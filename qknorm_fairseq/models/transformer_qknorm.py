@@ -1,7 +1,7 @@
 """The Transformer of the experiment, and its four arms as fairseq architectures."""
 
 from argparse import ArgumentParser, Namespace
-from typing import Any
+from typing import Any, cast
 
 from fairseq.models import register_model
 from fairseq.models.transformer import (
@@ -11,7 +11,7 @@ from fairseq.models.transformer import (
     TransformerModelBase,
 )
 from omegaconf import OmegaConf
-from torch import Tensor
+from torch import Tensor, nn
 
 from qknorm_fairseq.arguments import add_dataclass_arguments
 from qknorm_fairseq.models.config import (
@@ -29,6 +29,8 @@ from qknorm_fairseq.modules.residual_norm import build_norm
 class Encoder(TransformerEncoderBase):
     """fairseq's encoder with the layers, the positions and the last norm of ``cfg``."""
 
+    layer_norm: nn.Module | None
+
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: WordEmbedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
         width = cfg.encoder.embed_dim
@@ -42,6 +44,8 @@ class Encoder(TransformerEncoderBase):
 
 class Decoder(TransformerDecoderBase):
     """fairseq's decoder with the layers, the positions and the last norm of ``cfg``."""
+
+    layer_norm: nn.Module | None
 
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: WordEmbedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
@@ -114,7 +118,8 @@ class TransformerQKNorm(TransformerModelBase):
             )
         if getattr(task.cfg, "left_pad_target", False):
             raise ValueError("--left-pad-target: this decoder needs its padding at the end")
-        options = Namespace(**OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
+        flat = OmegaConf.to_container(OmegaConf.create(cfg), resolve=True, enum_to_str=True)
+        options = Namespace(**cast(dict[str, Any], flat))
         if options.encoder_embed_dim != options.decoder_embed_dim:
             raise ValueError(
                 f"--encoder-embed-dim {options.encoder_embed_dim} and --decoder-embed-dim "

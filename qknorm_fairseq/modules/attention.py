@@ -122,7 +122,7 @@ class MultiheadAttention(nn.Module):
         """
         key = self.qk.key(self.split_heads(self.k_proj(x)))
         value = self.split_heads(self.v_proj(x))
-        return key, unit_vectors(value) if self.normalize_values else value
+        return key, unit_vectors(value).to(value.dtype) if self.normalize_values else value
 
     def attend(
         self,

@@ -18,7 +18,7 @@ class WordEmbedding(nn.Embedding):
     def __init__(self, num_types: int, dim: int, padding_idx: int, fix_norm: bool) -> None:
         super().__init__(num_types, dim, padding_idx=padding_idx)
         self.fix_norm = fix_norm
-        if fix_norm:  # padding's row too: x / |x| has a gradient of 1e12 at zero
+        if fix_norm:
             nn.init.uniform_(self.weight, -0.01, 0.01)
         else:
             nn.init.normal_(self.weight, std=dim**-0.5)
@@ -28,7 +28,7 @@ class WordEmbedding(nn.Embedding):
     def forward(self, tokens: Tensor) -> Tensor:
         """(batch, length) of type numbers to (batch, length, dim)."""
         rows = super().forward(tokens)
-        return unit_vectors(rows) if self.fix_norm else rows
+        return unit_vectors(rows).to(rows.dtype) if self.fix_norm else rows
 
 
 class OutputProjection(nn.Module):
@@ -41,4 +41,5 @@ class OutputProjection(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """(..., dim) to (..., types)."""
-        return F.linear(features, unit_vectors(self.weight) if self.fix_norm else self.weight)
+        rows = unit_vectors(self.weight).to(self.weight.dtype) if self.fix_norm else self.weight
+        return F.linear(features, rows)

@@ -7,10 +7,11 @@ product is the attention score. The attention module needs to know no more than 
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from qknorm_fairseq.modules.precision import KeepsFloat32, at_least_float32
+
+SHORTEST = 1e-12  # of a vector that has a direction
 
 
 def scale_from_length(length: float) -> float:
@@ -28,8 +29,14 @@ def scale_from_length(length: float) -> float:
 
 
 def unit_vectors(x: Tensor) -> Tensor:
-    """``x / max(|x|, 1e-12)`` over the last dimension, computed in float32 or better."""
-    return F.normalize(at_least_float32(x), p=2, dim=-1, eps=1e-12).to(x.dtype)
+    """``x / |x|`` over the last dimension, in float32 or better and given back as such.
+
+    What is shorter than 1e-12 becomes zero and gets no gradient: dividing by that bound,
+    as ``F.normalize`` does, has a gradient of 1e12 there, which drowns all others.
+    """
+    x = at_least_float32(x)
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return torch.where(length > SHORTEST, x / length.clamp_min(SHORTEST), 0.0)
 
 
 class DotProduct(nn.Module):
@@ -75,8 +82,8 @@ class QueryKeyNorm(KeepsFloat32):
 
     def query(self, q: Tensor) -> Tensor:
         """(batch, heads, query, d_head) to vectors of length |g|, same shape and dtype."""
-        return (self.g * F.normalize(at_least_float32(q), dim=-1, eps=1e-12)).to(q.dtype)
+        return (self.g * unit_vectors(q)).to(q.dtype)
 
     def key(self, k: Tensor) -> Tensor:
         """(batch, heads, key, d_head) to unit vectors, same shape and dtype."""
-        return unit_vectors(k)
+        return unit_vectors(k).to(k.dtype)

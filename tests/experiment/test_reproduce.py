@@ -1,0 +1,215 @@
+"""The whole path on a tiny corpus, what a person reads, and what is refused."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import yaml
+
+from qknorm_fairseq import cli
+from qknorm_fairseq.experiment import settings
+from qknorm_fairseq.experiment.corpus import read_lines
+
+TINY_PROFILE: dict[str, Any] = {
+    "description": "for tests",
+    "beam": 4,
+    "options": {
+        "criterion": "label_smoothed_cross_entropy",
+        "label-smoothing": 0.1,
+        "optimizer": "adam",
+        "lr-scheduler": "inverse_sqrt",
+        "lr": 0.005,
+        "warmup-updates": 10,
+        "max-tokens": 256,
+        "validate-interval-updates": 10,
+        "save-interval-updates": 10,
+        "max-update": 20,
+        "log-interval": 5,
+    },
+}
+SIDES = ("encoder", "decoder")
+SIZES = {"embed-dim": 16, "ffn-embed-dim": 32, "layers": 1, "attention-heads": 2}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def configs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The real arms, a tiny pair and a tiny profile."""
+    folder = tmp_path_factory.mktemp("configs")
+    real, settings.CONFIGS = settings.CONFIGS, folder
+    shutil.copytree(real / "arms", folder / "arms")
+    sizes = {f"{side}-{name}": value for side in SIDES for name, value in SIZES.items()}
+    profile = {**TINY_PROFILE, "options": {**TINY_PROFILE["options"], **sizes}}
+    pair = {"source": "xx", "target": "yy", "merges": 10, "default_profile": "tiny"}
+    pair["paper"] = {"scalenorm": 22.01, "qknorm": 24.21}
+    for name, value in (("pairs", pair), ("profiles", profile)):
+        (folder / name).mkdir()
+        (folder / name / "tiny.yaml").write_text(yaml.safe_dump(value))
+    yield folder
+    settings.CONFIGS = real
+
+
+def qknorm(*words: object) -> int:
+    return cli.main([str(word) for word in words])
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The experiment on a corpus whose dev and test sets have three sentences."""
+    folder = tmp_path_factory.mktemp("three")
+    raw = tiny.write_corpus(folder / "raw", {"train": 30, "dev": 3, "test": 3})
+    assert qknorm("reproduce", "tiny", "--raw-dir", raw, "--out", folder / "out") == 0
+    return folder
+
+
+def test_every_part_of_the_result_is_there(three: Path) -> None:
+    results = json.loads((three / "out/results/tiny.json").read_text())
+    assert list(results["arms"]) == ["scalenorm", "qknorm"]
+    assert results["lines"] == 3
+    for arm in results["arms"].values():
+        assert arm["seeds"] == [1]
+        assert set(arm["scores"]) == {"tokenised", "moses_13a"}
+        for score in arm["scores"].values():
+            assert set(score) == {"mean", "sd", "runs", "signature"}
+            assert score["sd"] is None
+            assert score["runs"] == [score["mean"]]
+    names = {(c["a"], c["b"], c["protocol"], c["seed"]) for c in results["comparisons"]}
+    assert names == {("scalenorm", "qknorm", p, 1) for p in ("tokenised", "moses_13a")}
+    assert results["paper"] == {"scalenorm": 22.01, "qknorm": 24.21}
+    table = (three / "out/results/tiny.md").read_text()
+    assert "| qknorm − scalenorm |" in table
+    assert "+2.20" in table  # the paper's own difference
+
+
+def test_what_a_cell_rests_on_lies_in_its_run_folder(three: Path) -> None:
+    for arm in ("scalenorm", "qknorm"):
+        folder = three / "out/runs/tiny" / arm / "seed1"
+        for name in ("test.hyp.txt", "test.ref.txt", "test.hyp.detok.txt", "test.ref.detok.txt"):
+            assert (folder / name).read_text().count("\n") == 3
+        assert read_lines(folder / "test.ref.txt") == read_lines(three / "raw/test.yy")
+        scores = json.loads((folder / "scores.json").read_text())
+        assert scores["lines"] == 3
+        assert set(scores["tokenised"]) == {"score", "signature"}
+        rows = [json.loads(row) for row in (folder / "metrics.jsonl").read_text().splitlines()]
+        assert [row["update"] for row in rows] == [10, 20]
+        assert {row["dev_lines"] for row in rows} == {3}
+        config = yaml.safe_load((folder / "config.yaml").read_text())
+        assert config["options"]["arch"] == f"transformer_{arm}"
+        assert config["threads"] == 1
+        assert config["environment"]["torch"].startswith("2.")
+        assert (folder / "command.txt").read_text().startswith("fairseq-train ")
+
+
+def test_called_again_nothing_is_trained_or_translated(
+    three: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = three / "out/runs/tiny/qknorm/seed1/train.log"
+    before = log.read_bytes()
+    assert qknorm("reproduce", "tiny", "--out", three / "out") == 0
+    out = capsys.readouterr().out
+    assert out.count("already done") == 3
+    assert log.read_bytes() == before
+    first = out.splitlines()[0]
+    assert first.startswith("tiny · profile tiny · arms scalenorm qknorm · seed 1 · fp32 · CPU")
+
+
+def test_a_run_begun_with_other_options_is_refused_by_name(
+    three: Path, configs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = configs / "profiles" / "tiny.yaml"
+    profile = yaml.safe_load(path.read_text())
+    changed = {**profile, "options": {**profile["options"], "dropout": 0.3, "lr": 0.004}}
+    path.write_text(yaml.safe_dump(changed))
+    assert qknorm("reproduce", "tiny", "--out", three / "out") == 2
+    error = capsys.readouterr().err
+    assert "dropout was not set, now 0.3; lr was 0.005, now 0.004" in error
+    assert "choose another --out" in error
+    path.write_text(yaml.safe_dump(profile))
+
+
+def test_other_data_under_a_run_are_refused(
+    three: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(three / "out", out)
+    raw = tiny.write_corpus(tmp_path / "raw", {"train": 29, "dev": 3, "test": 3})
+    assert qknorm("reproduce", "tiny", "--raw-dir", raw, "--out", out) == 2
+    assert "data was " in capsys.readouterr().err
+
+
+def test_dry_run_lists_the_stages_and_does_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert qknorm("reproduce", "tiny", "--dry-run", "--seeds", "1,2", "--out", tmp_path / "o") == 0
+    out = capsys.readouterr().out
+    assert "[2/4] train      scalenorm seed 1, qknorm seed 1, scalenorm seed 2" in out
+    assert "MB on disk" in out
+    assert not (tmp_path / "o").exists()
+
+
+def test_print_command_is_a_plain_fairseq_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "tiny", "qknorm", "--print-command", "--seed", "7", "--out", tmp_path]
+    assert qknorm(*words) == 0
+    line = capsys.readouterr().out
+    assert line.startswith("fairseq-train ")
+    assert "--arch transformer_qknorm" in line
+    assert "--seed 7" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["reproduce", "xx-yy"], "unknown pair 'xx-yy'; known: tiny"),
+        (["reproduce", "tiny", "--arms", "qknorm,relu"], "unknown arm 'relu'; known: layernorm"),
+        (["reproduce", "tiny", "--profile", "big"], "unknown profile 'big'; known: tiny"),
+        (["reproduce", "tiny", "--precision", "int8"], "unknown precision 'int8'; known: fp32"),
+        (["reproduce", "tiny", "--jobs", "0"], "--jobs 0: at least one"),
+        (["reproduce", "tiny", "--raw-dir", "/nowhere"], "/nowhere: no such folder"),
+        (["prepare", "tiny"], "say where its text is with --raw-dir DIR"),
+    ],
+)
+def test_wrong_input_is_one_line_and_status_2(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert qknorm(*words, "--out", tmp_path / "out") == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert said in error
+    assert not list(tmp_path.rglob("*.yaml"))
+    assert not list((tmp_path / "out").glob("data/*"))
+
+
+@pytest.mark.parametrize("spoil", ["missing", "uneven", "empty"])
+def test_wrong_text_leaves_nothing_behind(
+    spoil: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = tiny.write_corpus(tmp_path / "raw", {"train": 9, "dev": 3, "test": 3})
+    if spoil == "missing":
+        (raw / "test.yy").unlink()
+    else:
+        (raw / "test.yy").write_text("one line\n" if spoil == "uneven" else "")
+    assert qknorm("reproduce", "tiny", "--raw-dir", raw, "--out", tmp_path / "out") == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "test.yy" in error
+    assert not list((tmp_path / "out").rglob("*"))
+
+
+def test_a_training_that_fails_says_why_and_where_its_log_is(
+    tmp_path: Path, configs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arm = configs / "arms" / "wrong.yaml"
+    arm.write_text("{arch: transformer_qknorm, description: x, options: {no-such-option: 1}}")
+    raw = tiny.write_corpus(tmp_path / "raw", {"train": 9, "dev": 3, "test": 3})
+    words = ["reproduce", "tiny", "--arms", "wrong", "--raw-dir", raw, "--out", tmp_path / "out"]
+    assert qknorm(*words) == 1
+    error = capsys.readouterr().err
+    assert "training of wrong seed 1 failed: " in error
+    assert "unrecognized arguments: --no-such-option" in error
+    assert "train.log" in error
+    arm.unlink()

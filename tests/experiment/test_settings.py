@@ -1,0 +1,63 @@
+"""Pairs, arms and profiles: all load, and arms differ in what they are about alone."""
+
+import pytest
+
+from qknorm_fairseq.experiment.errors import UserError
+from qknorm_fairseq.experiment.settings import (
+    CONFIGS,
+    as_arguments,
+    load_arm,
+    load_pair,
+    load_profile,
+    resolve_options,
+)
+
+PAIRS = sorted(path.stem for path in (CONFIGS / "pairs").glob("*.yaml"))
+ARMS = sorted(path.stem for path in (CONFIGS / "arms").glob("*.yaml"))
+PROFILES = sorted(path.stem for path in (CONFIGS / "profiles").glob("*.yaml"))
+
+
+def test_what_the_documentation_names_is_there() -> None:
+    assert {"gl-en", "sk-en", "ar-en", "en-he", "en-vi", "toy"} <= set(PAIRS)
+    assert {"scalenorm", "qknorm", "layernorm", "qknorm_scalenorm"} <= set(ARMS)
+    assert {"paper", "cpu", "smoke"} <= set(PROFILES)
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_arms_differ_in_their_architecture_alone(pair: str, profile: str) -> None:
+    resolved = {
+        arm: resolve_options(load_pair(pair), load_arm(arm), load_profile(profile))
+        for arm in ("scalenorm", "qknorm", "layernorm", "qknorm_scalenorm")
+    }
+    architectures = {arm: options.pop("arch") for arm, options in resolved.items()}
+    assert architectures == {arm: f"transformer_{arm}" for arm in resolved}
+    assert all(options == resolved["qknorm"] for options in resolved.values())
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_pair_and_profile_says_what_a_run_needs(pair: str, profile: str) -> None:
+    if (pair == "toy") == (profile == "paper"):
+        pytest.skip("not a combination that is offered")
+    options = resolve_options(load_pair(pair), load_arm("qknorm"), load_profile(profile))
+    assert options["max-update"] > 0
+    assert options["validate-interval-updates"] == options["save-interval-updates"]
+
+
+def test_smoke_validates_ten_times() -> None:
+    options = load_profile("smoke").options
+    assert options["max-update"] >= 10 * options["validate-interval-updates"]
+
+
+@pytest.mark.parametrize("load", [load_pair, load_arm, load_profile])
+def test_an_unknown_name_lists_the_known_ones(load: object) -> None:
+    assert callable(load)
+    with pytest.raises(UserError, match=r"unknown (pair|arm|profile) 'xyz'; known: \w+"):
+        load("xyz")
+
+
+def test_options_become_words_of_a_command_line() -> None:
+    options = {"arch": "a", "lr": 1e-3, "fp16": True, "no-such": None, "betas": "(0.9, 0.98)"}
+    words = ["--arch", "a", "--lr", "0.001", "--fp16", "--betas", "(0.9, 0.98)"]
+    assert as_arguments(options) == words

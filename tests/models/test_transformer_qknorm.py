@@ -1,0 +1,219 @@
+"""The built models: what is asked for is there, and padding or caching changes nothing."""
+
+from typing import Any
+
+import pytest
+import torch
+from fairseq import options, tasks
+from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import MODEL_REGISTRY, build_model
+from omegaconf import OmegaConf
+from tiny import SIZES, TOLERANCE, Task, batch, build
+from torch import nn
+
+from qknorm_fairseq.models.layers import FairseqAttention
+from qknorm_fairseq.modules.qk_norm import DotProduct, QueryKeyNorm
+from qknorm_fairseq.modules.residual_norm import LayerNorm, ScaleNorm
+
+# architecture -> what its attention and its residual norm must be
+ARMS: dict[str, tuple[type[nn.Module], type[nn.Module]]] = {
+    "transformer_qknorm": (QueryKeyNorm, LayerNorm),
+    "transformer_scalenorm": (DotProduct, ScaleNorm),
+    "transformer_layernorm": (DotProduct, LayerNorm),
+    "transformer_qknorm_scalenorm": (QueryKeyNorm, ScaleNorm),
+}
+
+
+@pytest.fixture(params=list(ARMS))
+def arch(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def check_is_arm(model: nn.Module, arch: str) -> None:
+    """The model has the attention, the norms and the sizes asked for, everywhere."""
+    attention, norm = ARMS[arch]
+    attentions = [m for m in model.modules() if isinstance(m, FairseqAttention)]
+    assert len(attentions) == 1 + 2 * 2
+    assert {type(m.qk) for m in attentions} == {attention}
+    sites = [m for name, m in model.named_modules() if name.endswith("layer_norm")]
+    assert len(sites) == (2 * 1 + 1) + (3 * 2 + 1)
+    assert {type(m) for m in sites} == {norm}
+    others = [m for m in model.modules() if isinstance(m, nn.LayerNorm | ScaleNorm)]
+    assert {id(m) for m in others} == {id(m) for m in sites}, "a norm that is none of the sites"
+    encoder, decoder = model.encoder, model.decoder
+    assert isinstance(encoder, nn.Module) and isinstance(decoder, nn.Module)
+    assert (len(encoder.layers), len(decoder.layers)) == (1, 2)  # type: ignore[arg-type]
+    shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
+    assert shapes["encoder.embed_tokens.weight"][1] == 32
+    assert shapes["encoder.layers.0.fc1.weight"] == (48, 32)
+    assert shapes["decoder.layers.1.fc1.weight"] == (40, 32)
+    assert encoder.layers[0].self_attn.num_heads == 2  # type: ignore[index,union-attr]
+    assert decoder.layers[0].encoder_attn.num_heads == 4  # type: ignore[index,union-attr]
+    scales = [name for name in shapes if name.endswith("qk.g")]
+    assert len(scales) == (5 if attention is QueryKeyNorm else 0)
+
+
+def test_model_by_name(arch: str) -> None:
+    check_is_arm(build(arch), arch)
+
+
+def test_model_by_arch(arch: str) -> None:
+    parser = options.get_training_parser()
+    words = ["data", "--task", "low_resource_translation", "--arch", arch]
+    for name, value in SIZES.items():
+        words += [f"--{name.replace('_', '-')}", str(value)]
+    args = options.parse_args_and_arch(parser, input_args=words)
+    cfg = convert_namespace_to_omegaconf(args)
+    assert cfg.task.rebuild_batches
+    check_is_arm(build_model(cfg.model, Task()), arch)
+
+
+def test_switches_can_be_turned_off_by_arch() -> None:
+    parser = options.get_training_parser()
+    words = ["data", "--task", "low_resource_translation", "--arch", "transformer_qknorm"]
+    words += ["--no-fix-norm", "--no-encoder-normalize-before", "--qk-scale-init", "0"]
+    words += ["--qk-scale-fixed", "--qk-scale-per", "head", "--no-eval-bleu"]
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, input_args=words))
+    assert not cfg.task.eval_bleu
+    model = build_model(cfg.model, Task())
+    assert not model.encoder.embed_tokens.fix_norm
+    assert not model.encoder.layers[0].normalize_before
+    assert model.decoder.layers[0].normalize_before
+    g = model.decoder.layers[0].self_attn.qk.g
+    assert g.numel() == 8 and not g.any() and not g.requires_grad
+
+
+def test_every_registered_part_is_there() -> None:
+    assert "low_resource_translation" in tasks.TASK_REGISTRY
+    assert set(ARMS) <= set(MODEL_REGISTRY)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("prenorm", [True, False])
+def test_padding_does_not_change_output(
+    arch: str, dtype: torch.dtype, left: bool, prenorm: bool
+) -> None:
+    names = ("encoder_normalize_before", "decoder_normalize_before")
+    model = build(arch, **dict.fromkeys(names, prenorm)).to(dtype).eval()
+    src, lengths, tgt = batch(left=left)
+    together = model(src, lengths, tgt)[0]
+    for i in range(3):
+        own_src, own_tgt = src[i][src[i].ne(1)], tgt[i][tgt[i].ne(1)]
+        alone = model(own_src[None], lengths[i : i + 1], own_tgt[None])[0]
+        difference = (together[i, : len(own_tgt)] - alone[0]).abs().max()
+        assert difference <= TOLERANCE[dtype] * together.abs().max()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_incremental_decoding_equals_full_pass(arch: str, dtype: torch.dtype) -> None:
+    model = build(arch).to(dtype).eval()
+    src, lengths, tgt = batch()
+    encoded = model.encoder(src, lengths)
+    full = model.decoder(tgt, encoder_out=encoded)[0]
+    state: dict[str, Any] = {}
+    steps = [
+        model.decoder(tgt[:, : n + 1], encoder_out=encoded, incremental_state=state)[0]
+        for n in range(tgt.shape[1])
+    ]
+    real = tgt.ne(1)
+    difference = (torch.cat(steps, 1) - full)[real].abs().max()
+    assert difference <= TOLERANCE[dtype] * full.abs().max()
+
+
+def test_the_cache_follows_the_beam() -> None:
+    model = build().double().eval()
+    src, lengths, tgt = batch(padded=False)
+    order = torch.tensor([2, 0])  # a sentence leaves, two change places
+    encoded = model.encoder(src, lengths)
+    state: dict[str, Any] = {}
+    for n in range(3):
+        model.decoder(tgt[:, : n + 1], encoder_out=encoded, incremental_state=state)
+    model.decoder.reorder_incremental_state_scripting(state, order)
+    moved = model.encoder.reorder_encoder_out(encoded, order)
+    step = model.decoder(tgt[order, :4], encoder_out=moved, incremental_state=state)[0]
+    full = model.decoder(tgt[order, :4], encoder_out=moved)[0]
+    torch.testing.assert_close(step[:, -1], full[:, -1], rtol=0, atol=1e-12)
+
+
+def test_g_of_every_module_receives_a_gradient_and_acts() -> None:
+    model = build(qk_scale_length=20).double()
+    src, lengths, tgt = batch()
+    out = model(src, lengths, tgt)[0]
+    out.square().mean().backward()
+    scales = {name: p for name, p in model.named_parameters() if name.endswith("qk.g")}
+    assert len(scales) == 5
+    for name, g in scales.items():
+        assert g.shape == () and g.item() == pytest.approx(8.5699, abs=1e-4)  # log2(380)
+        assert g.grad is not None and g.grad != 0, name
+        with torch.no_grad():
+            g.add_(0.5)
+            assert not torch.equal(model(src, lengths, tgt)[0], out), name
+            g.sub_(0.5)
+
+
+def test_the_same_forward_with_and_without_attention_weights() -> None:
+    model = build().double().eval()
+    src, lengths, tgt = batch()
+    logits, extra = model(src, lengths, tgt)
+    assert extra["attn"][0] is None
+    asked, with_weights = model(src, lengths, tgt, alignment_layer=1)
+    torch.testing.assert_close(asked, logits, rtol=0, atol=1e-12)
+    weights = with_weights["attn"][0]  # (batch, target, source), the mean over heads
+    torch.testing.assert_close(weights.sum(-1), torch.ones(3, 7).double())
+    assert weights[1, 0, :3].abs().max() == 0  # padding on the left
+
+
+def test_no_padding_or_future_is_attended_to_in_training_mode() -> None:
+    model = build(dropout=0.0).double().train()
+    src, lengths, tgt = batch()
+    before = model(src, lengths, tgt)[0]
+    changed = tgt.clone()
+    changed[:, 4] = 5
+    after = model(src, lengths, changed)[0]
+    torch.testing.assert_close(after[:, :4], before[:, :4], rtol=0, atol=0)
+    assert not torch.equal(after[:, 4:], before[:, 4:])
+
+
+def test_a_loaded_checkpoint_gives_the_same_logits_bit_for_bit(arch: str) -> None:
+    model = build(arch).eval()
+    src, lengths, tgt = batch()
+    other = build(arch).eval()
+    assert not torch.equal(other(src, lengths, tgt)[0], model(src, lengths, tgt)[0])
+    other.load_state_dict(model.state_dict(), strict=True)
+    assert torch.equal(other(src, lengths, tgt)[0], model(src, lengths, tgt)[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_half_precision_model_runs_and_keeps_its_gains(arch: str, dtype: torch.dtype) -> None:
+    model = build(arch).to(dtype)
+    src, lengths, tgt = batch()
+    out = model(src, lengths, tgt)[0]
+    assert out.dtype == dtype and out.isfinite().all()
+    out.float().square().mean().backward()
+    gains = [p for name, p in model.named_parameters() if ".g" in name or "layer_norm" in name]
+    assert gains and all(p.dtype == torch.float32 for p in gains)
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_the_first_gradient_is_of_reasonable_size(arch: str) -> None:
+    model = build(arch)
+    src, lengths, tgt = batch()
+    model(src, lengths, tgt)[0].logsumexp(-1).mean().backward()
+    assert all(p.grad is not None and p.grad.norm() < 100 for p in model.parameters())
+
+
+def test_options_that_do_not_go_together_are_refused() -> None:
+    with pytest.raises(ValueError, match="share one table"):
+        build(encoder_embed_dim=64)
+    with pytest.raises(ValueError, match="3 attention heads do not divide the width 32"):
+        build(encoder_attention_heads=3)
+    task = Task()
+    task.cfg.left_pad_target = True
+    with pytest.raises(ValueError, match="left-pad-target"):
+        build_model(OmegaConf.create({"_name": "transformer_qknorm", **SIZES}), task)
+    task = Task()
+    task.target_dictionary = Dictionary()
+    with pytest.raises(ValueError, match="joined-dictionary"):
+        build_model(OmegaConf.create({"_name": "transformer_qknorm", **SIZES}), task)

@@ -1,0 +1,190 @@
+"""The plugin through fairseq's own commands: train, resume, generate, interactive, Hydra."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import ROOT, Command
+from sacrebleu.metrics import BLEU
+
+from qknorm_fairseq.experiment.corpus import read_lines
+from qknorm_fairseq.experiment.translate import parse_hypotheses
+from qknorm_fairseq.experiment.workspace import Workspace
+
+SIZES = "--encoder-embed-dim 32 --decoder-embed-dim 32 --encoder-ffn-embed-dim 64 "
+SIZES += "--decoder-ffn-embed-dim 64 --encoder-layers 1 --decoder-layers 1 "
+SIZES += "--encoder-attention-heads 2 --decoder-attention-heads 2"
+TRAINING = "--task low_resource_translation --optimizer adam --lr 0.005 --clip-norm 1.0 "
+TRAINING += "--lr-scheduler inverse_sqrt --warmup-updates 30 --max-tokens 256 --seed 1 "
+TRAINING += "--criterion label_smoothed_cross_entropy --label-smoothing 0.1 --num-workers 0 "
+TRAINING += "--validate-interval-updates 40 --save-interval-updates 40 --validate-interval 1000 "
+TRAINING += "--no-epoch-checkpoints --best-checkpoint-metric bleu --maximize-best-checkpoint-metric"
+USE_PLUGIN = "--user-dir qknorm_fairseq"
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(row) for row in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+Train = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def train(workspace: Workspace, command: Command) -> Train:
+    """Train a tiny model into a folder by fairseq-train; returns what it printed."""
+
+    def run(folder: Path, arch: str, updates: int, *more: str) -> str:
+        words = ["fairseq-train", workspace.data("tiny") / "bin", *USE_PLUGIN.split()]
+        words += [*SIZES.split(), *TRAINING.split(), "--arch", arch, "--save-dir", folder, *more]
+        words += ["--metrics-file", folder / "metrics.jsonl", "--max-update", updates]
+        done = command(*words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def trained(train: Train, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 120 updates, resumed after 80."""
+    folder = tmp_path_factory.mktemp("trained")
+    train(folder, "transformer_qknorm", 80)
+    assert "Loaded checkpoint" in train(folder, "transformer_qknorm", 120)
+    return folder
+
+
+def generate(command: Command, workspace: Workspace, path: Path, subset: str, log: Path) -> None:
+    words = ["fairseq-generate", workspace.data("tiny") / "bin", *USE_PLUGIN.split()]
+    words += ["--task", "low_resource_translation", "--path", path, "--gen-subset", subset]
+    words += ["--beam", "4", "--post-process", "subword_nmt", "--batch-size", "5"]
+    done = command(*words)
+    assert done.returncode == 0, done.stderr
+    log.write_text(done.stdout)
+
+
+def test_each_validation_has_its_row_and_sees_every_dev_sentence(trained: Path) -> None:
+    rows = metrics(trained)
+    assert [row["update"] for row in rows] == [40, 80, 120]
+    assert {row["dev_lines"] for row in rows} == {13}
+    names = {"epoch", "lr", "train_loss", "dev_loss", "dev_bleu", "gnorm", "elapsed"}
+    assert names < set(rows[0])
+    assert rows[-1]["train_loss"] < rows[0]["train_loss"]
+    assert rows[0]["elapsed"] < rows[-1]["elapsed"]
+
+
+def test_dev_bleu_in_training_equals_dev_bleu_by_translating_afterwards(
+    trained: Path, workspace: Workspace, command: Command, tmp_path: Path
+) -> None:
+    generate(command, workspace, trained / "checkpoint_best.pt", "valid", tmp_path / "log")
+    hypotheses = parse_hypotheses(tmp_path / "log", 13)
+    references = read_lines(workspace.data("tiny") / "raw" / "dev.yy")
+    score = BLEU(tokenize="none", force=True).corpus_score(hypotheses, [references]).score
+    best = max(row["dev_bleu"] for row in metrics(trained))
+    assert best > 5, "too little was learned for the comparison to mean anything"
+    assert score == pytest.approx(best, abs=0.01)
+
+
+def test_every_test_sentence_is_translated(
+    trained: Path, workspace: Workspace, command: Command, tmp_path: Path
+) -> None:
+    generate(command, workspace, trained / "checkpoint_best.pt", "test", tmp_path / "log")
+    assert len(parse_hypotheses(tmp_path / "log", 11)) == 11
+
+
+def test_interactive_answers_line_for_line(
+    trained: Path, workspace: Workspace, command: Command
+) -> None:
+    bpe = read_lines(workspace.data("tiny") / "bpe" / "test.xx")[:3]
+    words = ["fairseq-interactive", workspace.data("tiny") / "bin", *USE_PLUGIN.split()]
+    words += ["--task", "low_resource_translation", "--path", trained / "checkpoint_best.pt"]
+    done = command(*words, "--beam", "4", text="\n".join(bpe) + "\n")
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"^H-\d+\t", done.stdout, re.MULTILINE)) == 3
+
+
+def test_attention_weights_are_there_for_who_wants_alignments(
+    trained: Path, workspace: Workspace, command: Command
+) -> None:
+    words = ["fairseq-generate", workspace.data("tiny") / "bin", *USE_PLUGIN.split()]
+    words += ["--task", "low_resource_translation", "--path", trained / "checkpoint_best.pt"]
+    done = command(*words, "--print-alignment")
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"^A-\d+\t\d+-\d+", done.stdout, re.MULTILINE)) == 11
+
+
+def test_checkpoints_load_with_torchs_protection_on(trained: Path) -> None:
+    checkpoints = list(trained.glob("*.pt"))
+    assert {p.name for p in checkpoints} >= {"checkpoint_best.pt", "checkpoint_last.pt"}
+    for path in checkpoints:
+        assert torch.serialization.get_unsafe_globals_in_checkpoint(path) == []
+        torch.load(path, weights_only=True)
+
+
+def test_a_resumed_run_equals_one_that_went_through(
+    trained: Path, train: Train, tmp_path: Path
+) -> None:
+    train(tmp_path, "transformer_qknorm", 120)
+    one = torch.load(trained / "checkpoint_last.pt", weights_only=True)["model"]
+    other = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)["model"]
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_bf16_trains_and_keeps_its_scales_in_float32(train: Train, tmp_path: Path) -> None:
+    train(tmp_path, "transformer_qknorm_scalenorm", 40, "--bf16")
+    model = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)["model"]
+    scales = {name: value for name, value in model.items() if name.endswith(".g")}
+    assert len(scales) == 3 + 3 + 5  # attentions; norms of encoder and decoder
+    assert {value.dtype for value in scales.values()} == {torch.float32}
+    moved = [value for name, value in scales.items() if "qk.g" in name]
+    assert all(float(value) != pytest.approx(12.58920, abs=1e-4) for value in moved)
+    assert all(float(v) != float(v.bfloat16()) for v in moved), "g moves in bfloat16's steps"
+
+
+def test_a_missing_reference_is_said_in_a_line(
+    workspace: Workspace, command: Command, tmp_path: Path
+) -> None:
+    words = ["fairseq-train", workspace.data("tiny") / "bin", *USE_PLUGIN.split()]
+    words += [*SIZES.split(), *TRAINING.split(), "--arch", "transformer_qknorm"]
+    words += ["--save-dir", tmp_path, "--eval-bleu-reference", tmp_path / "nowhere.yy"]
+    done = command(*words)
+    assert done.returncode != 0
+    assert "nowhere.yy: no raw dev reference to score against" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arch", "gains"),
+    [
+        ("transformer_qknorm", {"qk.g": 6}),
+        ("transformer_scalenorm", {"layer_norm.g": 12}),
+        ("transformer_layernorm", {}),
+        ("transformer_qknorm_scalenorm", {"qk.g": 6, "layer_norm.g": 12}),
+    ],
+)
+def test_hydra_builds_the_arm_that_its_yaml_names(
+    arch: str, gains: dict[str, int], workspace: Workspace, command: Command, tmp_path: Path
+) -> None:
+    for name in ("qknorm_fairseq", "configs"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    done = command(
+        *["fairseq-hydra-train", "--config-dir", "configs/hydra", "--config-name", "toy"],
+        f"model._name={arch}",
+        f"task.data={workspace.data('tiny') / 'bin'}",
+        "optimization.max_update=1",
+        cwd=tmp_path,
+    )
+    checkpoint = tmp_path / "runs/hydra/checkpoints/checkpoint_last.pt"
+    assert checkpoint.exists(), done.stdout[-2000:] + done.stderr[-2000:]
+    state = torch.load(checkpoint, weights_only=True)
+    assert state["cfg"]["model"]["_name"] == arch
+    found = {
+        kind: count
+        for kind in ("qk.g", "layer_norm.g")
+        if (count := sum(name.endswith(kind) for name in state["model"]))
+    }
+    assert found == gains
+    assert state["model"]["encoder.embed_tokens.weight"].shape[1] == 128

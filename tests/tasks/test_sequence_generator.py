@@ -1,0 +1,91 @@
+"""Beam search: GNMT's scores, and a hypothesis that does not depend on its batch."""
+
+from typing import Any
+
+import pytest
+import torch
+from tiny import EOS, PAD, TYPES, Task, batch, build
+from torch import Tensor
+
+from qknorm_fairseq.models.transformer_qknorm import TransformerQKNorm
+from qknorm_fairseq.sequence_generator import GNMTSequenceGenerator
+
+
+def model() -> TransformerQKNorm:
+    """A random model, less flat than at its start, so that hypotheses differ and end."""
+    torch.manual_seed(4)
+    made = build().double().eval()
+    with torch.no_grad():
+        made.decoder.layer_norm.weight.mul_(3.0)
+    return made
+
+
+def translate(
+    model: TransformerQKNorm, src: Tensor, alpha: float = 0.6, over: int = 4, beam: int = 4
+) -> list[list[dict[str, Tensor]]]:
+    generator = GNMTSequenceGenerator(
+        [model],
+        Task().target_dictionary,
+        beam_size=beam,
+        gnmt_alpha=alpha,
+        max_length_over_source=over,
+    )
+    net_input = {"src_tokens": src, "src_lengths": src.ne(PAD).sum(1)}
+    return generator.generate([model], {"net_input": net_input, "id": torch.arange(len(src))})
+
+
+def log_probability(model: TransformerQKNorm, src: Tensor, tokens: Tensor) -> float:
+    """Of a whole hypothesis in one pass: the decoder's, with no cache and no beam."""
+    previous = torch.cat([torch.tensor([EOS]), tokens[:-1]])[None]
+    logits = model(src[None], torch.tensor([len(src)]), previous)[0][0]
+    return logits.log_softmax(-1).gather(1, tokens[:, None]).sum().item()
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+def test_scores_are_log_probabilities_over_gnmts_penalty(alpha: float) -> None:
+    network, (src, lengths, _) = model(), batch()
+    hypotheses = translate(network, src, alpha)
+    seen: set[int] = set()
+    for row, length, beams in zip(src, lengths.tolist(), hypotheses, strict=True):
+        assert len(beams) == 4
+        scores = [float(hypothesis["score"]) for hypothesis in beams]
+        assert scores == sorted(scores, reverse=True)
+        for hypothesis in beams:
+            tokens = hypothesis["tokens"]
+            assert tokens[-1] == EOS  # and it is counted
+            penalty = ((5 + len(tokens)) / 6) ** alpha
+            expected = log_probability(network, row[-length:], tokens) / penalty
+            assert float(hypothesis["score"]) == pytest.approx(expected, abs=1e-9)
+            seen.add(len(tokens))
+    assert len(seen) > 2, "all of a length: the penalty was not put to the test"
+
+
+@pytest.mark.parametrize("over", [-2, 0, 4])
+def test_a_sentence_alone_and_in_any_batch_gets_the_same_hypothesis(over: int) -> None:
+    network, (src, lengths, _) = model(), batch()
+    together = translate(network, src, over=over)
+    shuffled = translate(network, src[[2, 0, 1]], over=over)
+    for i, length in enumerate(lengths.tolist()):
+        alone = translate(network, src[i : i + 1, -length:], over=over)
+        for other in (alone[0], shuffled[[1, 2, 0][i]]):
+            for mine, its in zip(together[i], other, strict=True):
+                assert torch.equal(mine["tokens"], its["tokens"])
+                assert float(mine["score"]) == pytest.approx(float(its["score"]), abs=1e-9)
+
+
+def test_each_sentence_has_its_own_limit() -> None:
+    network, (src, lengths, _) = model(), batch()
+    with torch.no_grad():  # a model that never wants to end
+        network.decoder.embed_tokens.weight[EOS] *= 1.0
+        network.decoder.layer_norm.bias.copy_(
+            -9 * network.decoder.embed_tokens(torch.tensor([EOS]))[0]
+        )
+    for length, beams in zip(lengths.tolist(), translate(network, src, over=2), strict=True):
+        assert {len(hypothesis["tokens"]) for hypothesis in beams} == {length + 2 + 1}
+
+
+def test_the_first_symbol_is_never_eos_and_padding_never_comes() -> None:
+    network, (src, _, _) = model(), batch()
+    hypotheses: list[Any] = [h["tokens"] for beams in translate(network, src) for h in beams]
+    assert all(tokens[0] != EOS for tokens in hypotheses)
+    assert all((tokens != PAD).all() and (tokens < TYPES).all() for tokens in hypotheses)
