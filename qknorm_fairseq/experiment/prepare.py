@@ -76,6 +76,12 @@ def prepare(pair: Pair, raw_dir: Path | None, workspace: Workspace) -> tuple[Man
     key = fingerprint([inputs, _recipe(pair)])
     if done is not None and done["fingerprint"] == key:
         return done, False
+    trained = workspace.runs_on_other_data(pair.name, key)
+    if trained:
+        raise UserError(
+            f"{trained[0]}: trained on other data than {raw_dir} and {pair.merges} merges give "
+            "now; give the text that it had, choose another --out, or remove that folder"
+        )
     splits = {split: read_split(files, split, pair.source, pair.target) for split in SPLITS}
     with whole_folder(workspace.data(pair.name)) as folder:
         manifest = _prepare_into(folder, pair, splits)

@@ -135,6 +135,8 @@ def _notes(results: Results) -> list[str]:
     notes = [f"{p}: sacreBLEU {first['scores'][p]['signature']}" for p in PROTOCOLS]
     notes[-1] += " (escapes undone, Moses detokenised)"
     notes.append("dev: tokenised BLEU of the best checkpoint, by which it was chosen")
+    if results["paper"]:
+        notes.append("paper: test BLEU at the published sizes (Henry et al. 2020, table 2)")
     if all(len(arm["seeds"]) == 1 for arm in results["arms"].values()):
         notes.append("one run an arm: a difference of this kind is not yet evidence")
     return notes

@@ -67,6 +67,7 @@ class Run:
     def options(self) -> Options:
         """All options of the training but the paths."""
         options = {**PIPELINE, **resolve_options(self.pair, self.arm, self.profile)}
+        options["eval-bleu-args"] = json.dumps({"beam": self.profile.beam})
         options["seed"] = self.seed
         if self.precision != "fp32":
             options[self.precision] = True

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 
 @dataclass(frozen=True)
 class Workspace:
@@ -22,6 +24,15 @@ class Workspace:
 
     def run(self, pair: str, arm: str, seed: int) -> Path:
         return self.root / "runs" / pair / arm / f"seed{seed}"
+
+    def runs_on_other_data(self, pair: str, fingerprint: str) -> list[Path]:
+        """Folders of begun runs whose data are not those of ``fingerprint``."""
+        configs = sorted((self.root / "runs" / pair).glob("*/seed*/config.yaml"))
+        return [
+            path.parent
+            for path in configs
+            if yaml.safe_load(path.read_text("utf-8")).get("data") != fingerprint
+        ]
 
     def result(self, pair: str, suffix: str) -> Path:
         return self.root / "results" / f"{pair}.{suffix}"
