@@ -25,6 +25,8 @@ def main(argv: list[str] | None = None) -> int:
     except StageFailed as error:
         print(f"qknorm: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # who read what is printed has gone
+        return 1
     except OSError as error:  # a full disk, a folder that may not be written to
         place = f"{error.filename}: " if error.filename else ""
         print(f"qknorm: {place}{error.strerror or error}; mend that or use --out", file=sys.stderr)

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from fairseq.search import BeamSearch
-from fairseq.sequence_generator import SequenceGenerator
+from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from torch import Tensor
 
 
@@ -38,8 +38,8 @@ class SourceLengthBeamSearch(BeamSearch):
         return super().step(step, lprobs, *args, **kwargs)
 
 
-class GNMTSequenceGenerator(SequenceGenerator):
-    """fairseq's beam search, its hypotheses ranked by log P / ((5 + |Y|) / 6)^alpha.
+class _GNMT:
+    """Ranks a fairseq generator's hypotheses by log P / ((5 + |Y|) / 6)^alpha.
 
     Wu et al. (2016), eq. 14, without the coverage term; |Y| counts eos.
 
@@ -66,7 +66,7 @@ class GNMTSequenceGenerator(SequenceGenerator):
             max_len_a=1,  # the widest sentence's limit; the search has each one's own
             max_len_b=max_length_over_source,
         )
-        super().__init__(models, tgt_dict, **kwargs)
+        super().__init__(models, tgt_dict, **kwargs)  # type: ignore[call-arg]
         self.gnmt_alpha = gnmt_alpha
 
     def finalize_hypos(
@@ -80,7 +80,7 @@ class GNMTSequenceGenerator(SequenceGenerator):
         *args: Any,
     ) -> list[int]:
         """Collect in ``finalized`` the hypotheses that end at ``step``, scores penalised."""
-        done: list[int] = super().finalize_hypos(
+        done: list[int] = super().finalize_hypos(  # type: ignore[misc]
             step, bbsz_idx, eos_scores, tokens, scores, finalized, *args
         )
         length = step + 1  # with eos; only this step's hypotheses have it
@@ -90,3 +90,11 @@ class GNMTSequenceGenerator(SequenceGenerator):
                 if len(hypothesis["tokens"]) == length:
                     hypothesis["score"] = hypothesis["score"] / penalty
         return done
+
+
+class GNMTSequenceGenerator(_GNMT, SequenceGenerator):
+    """Beam search with GNMT's penalty and a limit for each sentence."""
+
+
+class GNMTSequenceGeneratorWithAlignment(_GNMT, SequenceGeneratorWithAlignment):
+    """The same for ``--print-alignment``."""

@@ -4,7 +4,11 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 stamp=.venv/installed.sha256
-wanted=$(cat requirements.txt setup.py scripts/setup.sh | sha256sum)
+wanted=$(cat requirements.txt setup.py scripts/setup.sh <(pwd -P) | sha256sum)
+if [[ -f $stamp && $(<"$stamp") == "$wanted" && -x .venv/bin/qknorm ]]; then exit 0; fi
+
+exec 9<requirements.txt
+flock 9  # two first calls at once: one sets up, the other waits
 if [[ -f $stamp && $(<"$stamp") == "$wanted" && -x .venv/bin/qknorm ]]; then exit 0; fi
 
 if [[ $(uname -sm) != "Linux x86_64" ]]; then
@@ -28,6 +32,8 @@ rm -rf .venv
 pip() { .venv/bin/python -m pip --disable-pip-version-check --quiet "$@" >"$log" 2>&1 ||
   { cat "$log" >&2; echo "setup.sh: installing failed; mend the cause above and call it again" >&2; exit 1; }; }
 pip install setuptools==84.2.1 wheel==0.48.0
+# torch with what it brings along: where it is a CUDA build, NVIDIA's libraries in their versions
+pip install --constraint requirements.txt torch==2.13.0
 pip install --no-deps --no-build-isolation -r requirements.txt
 pip install --no-deps --no-build-isolation --editable .
 echo "$wanted" >"$stamp"

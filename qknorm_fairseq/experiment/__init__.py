@@ -2,5 +2,6 @@
 
 ``settings`` (pairs, arms and profiles as data) -> ``corpus`` and ``prepare`` (raw text to
 binarised data) -> ``run`` and ``training`` -> ``translate`` -> ``score`` -> ``report``;
-``reproduce`` is the whole of it. fairseq is reached by its commands alone.
+``reproduce`` is the whole of it. fairseq is reached by its commands and its public Python
+API alone.
 """

@@ -1,6 +1,7 @@
 """fairseq's commands as processes of their own, their chatter in a log file."""
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -17,9 +18,10 @@ def environment(device: str) -> dict[str, str]:
     A CPU run has exactly one thread: two threads that wait on each other by spinning can
     make a training fifteen times slower.
     """
-    env = {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_WAIT_POLICY": "passive"}
+    env = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
+    env["OMP_WAIT_POLICY"] = "passive"
     if device == "cpu":
-        env["OMP_NUM_THREADS"] = "1"
+        env["OMP_NUM_THREADS"] = env["MKL_NUM_THREADS"] = "1"
     else:
         env["CUDA_VISIBLE_DEVICES"] = device
     return env
@@ -78,10 +80,15 @@ def run_logged(
         process.kill()  # does nothing to one that has ended
         process.wait()
     if process.returncode:
-        raise StageFailed(f"{command[2]} failed: {last_words(log)}; its log: {log}")
+        raise StageFailed(f"{command[2]} {failure(process.returncode, log)}")
 
 
-def last_words(log: Path) -> str:
-    """The last line of a log that says something."""
+def failure(status: int, log: Path) -> str:
+    """How a command failed: its last words, or the signal that ended it."""
+    if status < 0:
+        name = signal.Signals(-status).name
+        hint = ", perhaps for want of memory" if name == "SIGKILL" else ""
+        return f"was ended by {name}{hint}; its log: {log}"
     lines = log.read_text("utf-8", errors="replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "(nothing printed)")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "nothing printed")
+    return f"failed: {last}; its log: {log}"

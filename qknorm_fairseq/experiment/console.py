@@ -69,6 +69,11 @@ class Progress:
             return ""
         return duration((now - self.began) / (done - self.first) * (self.total - done)) + " left"
 
+    def close(self) -> None:
+        """Take the bar away."""
+        if self.bar is not None:
+            self.bar.close()
+
     def __enter__(self) -> "Progress":
         return self
 
@@ -78,5 +83,4 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self.bar is not None:
-            self.bar.close()
+        self.close()

@@ -50,21 +50,26 @@ def read_lines(path: Path) -> list[str]:
     """The lines of a UTF-8 file, unpacked if its name ends in ``.gz``.
 
     Raises:
-        UserError: for an empty or broken file, or one that is not UTF-8.
+        UserError: for an empty or broken file, one that is not UTF-8, or a carriage return
+            within a line (at its end, as Windows has it, it is dropped).
     """
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
+        number = data.count(b"\n", 0, error.start) + 1
         raise UserError(
-            f"{path}, line {line}: byte {error.start} is not UTF-8; convert the file"
+            f"{path}, line {number}: byte {error.start} is not UTF-8; convert the file"
         ) from error
     except (EOFError, OSError, zlib.error) as error:
         raise UserError(f"{path}: cannot be read ({error}); fetch it again") from error
     if not text.strip():
         raise UserError(f"{path}: the file is empty; put the text there")
-    return text.removesuffix("\n").split("\n")
+    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+    for number, line in enumerate(lines, 1):
+        if "\r" in line:  # fairseq would end the line there
+            raise UserError(f"{path}, line {number}: a carriage return in the line; take it out")
+    return lines
 
 
 def read_split(files: dict[tuple[str, str], Path], split: str, source: str, target: str) -> Split:

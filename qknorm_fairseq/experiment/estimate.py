@@ -23,7 +23,8 @@ def lines(pair: Pair, runs: list[Run], at_a_time: int) -> list[str]:
     """The stages, a line each, with time and disk."""
     options, profile = runs[0].options, runs[0].profile
     minutes = profile.minutes.get(pair.name)
-    rounds = -(-len(runs) // at_a_time)
+    waiting = [run.name for run in runs if not run.is_finished()]
+    rounds = -(-len(waiting) // at_a_time)
     time = (
         f"about {minutes * rounds:.0f} min, by a measurement on two cores of an AMD EPYC"
         if minutes is not None
@@ -31,7 +32,6 @@ def lines(pair: Pair, runs: list[Run], at_a_time: int) -> list[str]:
     )
     size = BYTES_PER_PARAMETER * parameters(options, types=pair.merges + 200)
     disk = len(runs) * CHECKPOINTS * size / 1e6
-    waiting = [run.name for run in runs if not run.is_finished()]
     return [
         "[1/4] prepare    BPE and binarising · under 3 min · about 10 times the raw text on disk",
         f"[2/4] train      {', '.join(waiting) or 'nothing: all done'}",

@@ -13,7 +13,7 @@ from dataclasses import astuple
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from subword_nmt.apply_bpe import BPE
@@ -36,7 +36,9 @@ from qknorm_fairseq.experiment.workspace import (
 Manifest = dict[str, Any]
 
 MAX_WORDS = 250  # "sentences over ~200-250 words" are dropped (Nguyen & Salazar's README)
+MAX_PIECES = 1000  # of a sentence, after BPE: models take 1,024 tokens, profiles batches of it
 SPECIALS = 4  # <s> <pad> </s> <unk>
+JOINT = ("--joined-dictionary", "--padding-factor", "1")  # one dictionary, and no filler in it
 FAIRSEQ_SPLITS = {"train": "train", "dev": "valid", "test": "test"}
 
 
@@ -120,6 +122,7 @@ def _prepare_into(folder: Path, pair: Pair, raw: dict[str, Split]) -> Manifest:
     for split, sides in pieces.items():
         write_lines(folder / "bpe" / f"{split}.{pair.source}", sides.source)
         write_lines(folder / "bpe" / f"{split}.{pair.target}", sides.target)
+    _check_lengths(folder, pair, pieces)
     _binarise(folder, pair)
     _check_sentence_counts(folder, pair, {split: len(sides) for split, sides in splits.items()})
     # in-training dev BLEU is scored against this text, not against decoded type numbers
@@ -134,10 +137,30 @@ def _prepare_into(folder: Path, pair: Pair, raw: dict[str, Split]) -> Manifest:
 def _learn_bpe(lines: Iterable[str], merges: int, path: Path) -> BPE:
     path.parent.mkdir(parents=True, exist_ok=True)
     log = path.with_name("learn.log")
-    with path.open("w", encoding="utf-8") as file, log.open("w") as err, redirect_stderr(err):
-        learn_bpe(lines, file, merges)
+    with (
+        path.open("w", encoding="utf-8") as file,
+        log.open("w") as err,
+        redirect_stderr(err),
+        Progress("learning BPE", merges, "merges") as progress,
+    ):
+        try:
+            learn_bpe(lines, _CountedLines(file, progress), merges)
+        except ValueError as error:  # not one pair of symbols
+            raise UserError("the training text has no words to learn BPE from") from error
     with path.open(encoding="utf-8") as file:
         return BPE(file)
+
+
+class _CountedLines:
+    """A text file that tells how many lines have been written to it."""
+
+    def __init__(self, file: TextIO, progress: Progress) -> None:
+        self.file, self.progress, self.count = file, progress, 0
+
+    def write(self, text: str) -> None:
+        self.file.write(text)
+        self.count += text.count("\n")
+        self.progress.update(self.count)
 
 
 def _apply_bpe(bpe: BPE, lines: list[str], label: str) -> list[str]:
@@ -150,14 +173,39 @@ def _apply_bpe(bpe: BPE, lines: list[str], label: str) -> list[str]:
     return pieces
 
 
-def _binarise(folder: Path, pair: Pair) -> None:
+def _binarise_command(folder: Path, pair: Pair) -> list[str]:
     bpe = folder / "bpe"
     command = [sys.executable, "-m", "fairseq_cli.preprocess"]
     command += ["--source-lang", pair.source, "--target-lang", pair.target]
     for split, name in (("train", "trainpref"), ("dev", "validpref"), ("test", "testpref")):
         command += [f"--{name}", str(bpe / split)]
-    command += ["--destdir", str(folder / "bin"), "--joined-dictionary", "--padding-factor", "1"]
-    run_logged(command, folder / "preprocess.log")
+    return [*command, "--destdir", str(folder / "bin"), *JOINT]
+
+
+def _binarise(folder: Path, pair: Pair) -> None:
+    done = 0
+    with Progress("binarising", 2 * len(SPLITS), "files") as progress:
+
+        def count(lines: list[bytes]) -> None:
+            nonlocal done
+            done += sum(b" sents, " in line for line in lines)
+            progress.update(done)
+
+        log = folder.parent / f"{pair.name}.preprocess.log"  # outlives a failure
+        log.unlink(missing_ok=True)
+        run_logged(_binarise_command(folder, pair), log, watch=count)
+
+
+def _check_lengths(folder: Path, pair: Pair, pieces: dict[str, Split]) -> None:
+    for split, sides in pieces.items():
+        for language, side in ((pair.source, sides.source), (pair.target, sides.target)):
+            for number, line in enumerate(side, 1):
+                length = len(line.split())
+                if length > MAX_PIECES:
+                    raise UserError(
+                        f"{split}.{language}, line {number}: {length:,} BPE tokens, more than "
+                        f"the {MAX_PIECES:,} that the models take; split the line"
+                    )
 
 
 def _check_sentence_counts(folder: Path, pair: Pair, expected: dict[str, int]) -> None:

@@ -41,7 +41,7 @@ def collect(scored: list[ScoredRun], lines: int) -> Results:
 
 
 def _arm_results(items: list[ScoredRun]) -> Results:
-    best = [max(item.run.metrics(), key=lambda row: row["dev_bleu"]) for item in items]
+    best = [item.run.best() for item in items]
     return {
         "description": items[0].run.arm.description,
         "seeds": [item.run.seed for item in items],

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from qknorm_fairseq.experiment import estimate
 from qknorm_fairseq.experiment.console import Stages
-from qknorm_fairseq.experiment.corpus import read_lines
+from qknorm_fairseq.experiment.corpus import find_files, read_lines
 from qknorm_fairseq.experiment.errors import StageFailed, UserError
 from qknorm_fairseq.experiment.prepare import Manifest, prepare
 from qknorm_fairseq.experiment.report import ScoredRun, collect, write_report
@@ -35,11 +35,11 @@ class Plan:
         first = self.runs[0]
         arms = " ".join(dict.fromkeys(run.arm.name for run in self.runs))
         seeds = dict.fromkeys(run.seed for run in self.runs)
-        at_a_time = min(len(self.devices), len(self.runs))
-        if self.devices[0] == "cpu":
-            where = f"CPU, {at_a_time} at a time, one thread each"
+        used = self.devices[: len(self.runs)]
+        if used[0] == "cpu":
+            where = f"CPU, {len(used)} at a time, one thread each"
         else:
-            where = f"GPU {' '.join(self.devices)}, one run each"
+            where = f"GPU {' '.join(dict.fromkeys(used))}, {len(used)} at a time"
         return (
             f"{self.pair.name} · profile {first.profile.name} · arms {arms} · "
             f"seed{'s' if len(seeds) > 1 else ''} {' '.join(map(str, seeds))} · "
@@ -75,13 +75,21 @@ def make_plan(
         raise UserError(f"--jobs {jobs}: at least one run must go on at a time")
     profile = load_profile(profile_name or pair.default_profile or ("paper" if gpus else "cpu"))
     workspace = Workspace(out.resolve())
+    if "max-update" not in {
+        **profile.options,
+        **pair.options,
+        **pair.profiles.get(profile.name, {}),
+    }:
+        raise UserError(
+            f"{pair.name}, profile {profile.name}: no max-update; set it in the pair's file"
+        )
     arms = [load_arm(name) for name in dict.fromkeys(arm_names)]
     runs = [
         make_run(workspace, pair, arm, profile, seed, precision)
         for seed in dict.fromkeys(seeds)
         for arm in arms
     ]
-    devices = gpus or ["cpu"] * (os.cpu_count() or 1)
+    devices = gpus or ["cpu"] * len(os.sched_getaffinity(0))
     devices = [devices[i % len(devices)] for i in range(jobs)] if jobs else devices
     return Plan(pair, runs, devices, raw_dir, workspace)
 
@@ -103,6 +111,8 @@ def reproduce(plan: Plan) -> None:
 
 def describe(plan: Plan) -> None:
     """Print what :func:`reproduce` would do, with estimates, and do nothing."""
+    if plan.raw_dir:
+        find_files(plan.raw_dir, plan.pair.source, plan.pair.target)
     print(plan.headline())
     print("\n".join(estimate.lines(plan.pair, plan.runs, len(plan.devices))))
 
@@ -135,12 +145,14 @@ def train_stage(plan: Plan, stages: Stages, manifest: Manifest) -> None:
     waiting = [run for run in plan.runs if not run.is_finished()]
     stages.start("train", ", ".join(run.name for run in waiting) or "nothing to do")
     for run in plan.runs:
+        run.check(manifest)
+    for run in plan.runs:
         run.begin(manifest)
     train_all(waiting, plan.devices)
     for run in plan.runs:
-        seen, there = run.metrics()[-1]["dev_lines"], manifest["pairs"]["dev"]
-        if seen != there:
-            raise StageFailed(f"{run.name}: dev BLEU is of {seen:,} lines, the set has {there:,}")
+        seen, there = [row["dev_lines"] for row in run.metrics()], manifest["pairs"]["dev"]
+        if set(seen) != {there}:
+            raise StageFailed(f"{run.name}: dev BLEU is of {seen} lines, the set has {there:,}")
     stages.done(f"{_count(waiting)} trained" if waiting else f"{_count(plan.runs)} · already done")
 
 

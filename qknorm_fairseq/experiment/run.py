@@ -27,13 +27,14 @@ from qknorm_fairseq.experiment.workspace import Workspace, write_json, write_tex
 PLUGIN = Path(qknorm_fairseq.__file__).parent
 PRECISIONS = ("fp32", "bf16", "fp16")
 
-# what the pipeline relies on, whatever the profile
+# what the pipeline relies on, whatever the profile; recorded with a run, not compared
 PIPELINE: Options = {
     "task": "low_resource_translation",
     "best-checkpoint-metric": "bleu",
     "maximize-best-checkpoint-metric": True,
     "no-epoch-checkpoints": True,
-    "validate-interval": 1_000_000,  # validations lie on one grid, that of the updates
+    "validate-interval": 1_000_000,  # validations and saves lie on one grid, of updates
+    "save-interval": 1_000_000,
     "log-format": "json",
     "num-workers": 0,  # small batches: a process that prepares them costs more than it saves
 }
@@ -65,9 +66,8 @@ class Run:
 
     @property
     def options(self) -> Options:
-        """All options of the training but the paths."""
-        options = {**PIPELINE, **resolve_options(self.pair, self.arm, self.profile)}
-        options["eval-bleu-args"] = json.dumps({"beam": self.profile.beam})
+        """What pair, arm, profile, seed and precision decide: all that makes the result."""
+        options = resolve_options(self.pair, self.arm, self.profile)
         options["seed"] = self.seed
         if self.precision != "fp32":
             options[self.precision] = True
@@ -80,12 +80,20 @@ class Run:
 
     def arguments(self) -> list[str]:
         """The words of the fairseq-train command line."""
-        paths = {
+        pipeline = {
+            **self.languages,
+            **PIPELINE,
+            "eval-bleu-args": json.dumps({"beam": self.profile.beam}),
             "user-dir": PLUGIN,
             "save-dir": self.folder / "checkpoints",
             "metrics-file": self.folder / "metrics.jsonl",
         }
-        return [str(self.data / "bin"), *as_arguments({**paths, **self.options})]
+        return [str(self.data / "bin"), *as_arguments({**pipeline, **self.options})]
+
+    @property
+    def languages(self) -> Options:
+        """The pair's languages, which fairseq cannot always tell from file names."""
+        return {"source-lang": self.pair.source, "target-lang": self.pair.target}
 
     def command(self) -> list[str]:
         """What is executed: fairseq-train, by this interpreter."""
@@ -96,31 +104,39 @@ class Run:
         return (self.folder / "finished.json").exists()
 
     def mark_finished(self) -> None:
-        last = self.metrics()[-1]
-        write_json(self.folder / "finished.json", {"updates": last["update"]})
+        write_json(self.folder / "finished.json", {"updates": self.updates})
+
+    def best(self) -> dict[str, Any]:
+        """The row of the best checkpoint: fairseq keeps the latest of equals."""
+        return max(self.metrics(), key=lambda row: (row["dev_bleu"], row["update"]))
 
     def metrics(self) -> list[dict[str, Any]]:
         """The rows of metrics.jsonl, one a validation."""
         path = self.folder / "metrics.jsonl"
         return [json.loads(row) for row in path.read_text().splitlines()] if path.exists() else []
 
-    def begin(self, manifest: Manifest) -> None:
-        """Make the run folder, or make sure that it is this very run's.
+    def check(self, manifest: Manifest) -> None:
+        """Make sure that the run folder, if there is one, is this very run's.
 
         Raises:
             UserError: when it was begun with other options or other data.
         """
-        config = self._config(manifest)
+        path = self.folder / "config.yaml"
+        if not path.exists():
+            return
+        differences = _differences(yaml.safe_load(path.read_text("utf-8")), self._config(manifest))
+        if differences:
+            raise UserError(
+                f"{self.folder}: begun with other settings ({'; '.join(differences)}); "
+                "restore them, choose another --out, or remove that folder"
+            )
+
+    def begin(self, manifest: Manifest) -> None:
+        """Make the run folder, unless it is there."""
         path = self.folder / "config.yaml"
         if path.exists():
-            begun = yaml.safe_load(path.read_text("utf-8"))
-            differences = _differences(begun, config)
-            if differences:
-                raise UserError(
-                    f"{self.folder}: begun with other settings ({'; '.join(differences)}); "
-                    "restore them, choose another --out, or remove that folder"
-                )
             return
+        config = self._config(manifest)
         line = shlex.join(["fairseq-train", *self.arguments()])
         write_text(self.folder / "command.txt", line + "\n")
         write_text(path, yaml.safe_dump(config, sort_keys=False, allow_unicode=True))

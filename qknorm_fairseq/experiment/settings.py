@@ -11,7 +11,7 @@ from qknorm_fairseq.experiment.errors import UserError
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 # fairseq-train options, spelled as on its command line without the dashes;
-# True stands for a flag without a value
+# True stands for a flag without a value, False for its --no- form
 Options = dict[str, Any]
 
 
@@ -98,6 +98,8 @@ def as_arguments(options: Options) -> list[str]:
     for name, value in options.items():
         if value is True:
             words.append(f"--{name}")
+        elif value is False:
+            words.append(f"--no-{name}")
         elif value is not None:
             words += [f"--{name}", str(value)]
     return words

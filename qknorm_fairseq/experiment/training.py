@@ -4,12 +4,12 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 from qknorm_fairseq.experiment.commands import (
     POLL_SECONDS,
     LogReader,
-    last_words,
+    failure,
     start_logged,
 )
 from qknorm_fairseq.experiment.console import Progress
@@ -25,21 +25,35 @@ def last_update(lines: list[bytes], before: int) -> int:
     return before
 
 
-class _Training:
-    """A training process and its progress bar."""
+def has_reached_its_end(run: Run) -> bool:
+    """Whether the last checkpoint is of the last update.
 
-    def __init__(self, run: Run, device: str, progress: Progress) -> None:
-        self.run, self.device, self.progress = run, device, progress
+    fairseq looks at its limit after an update alone: resumed there, it would train one more.
+    """
+    last = run.folder / "checkpoints" / "checkpoint_last.pt"
+    if not last.exists():
+        return False
+    import torch  # slow to import
+
+    state = torch.load(last, map_location="cpu", mmap=True)
+    return int(state["optimizer_history"][-1]["num_updates"]) >= run.updates
+
+
+class _Training:
+    """A training process, and its progress on a row of the terminal."""
+
+    def __init__(self, run: Run, device: str, row: int) -> None:
+        self.run, self.device, self.row = run, device, row
         self.log = LogReader(run.log)
         self.update = last_update(self.log.new_lines(), 0)  # of an earlier process
+        self.progress = Progress(run.name, run.updates, "updates", row)
         self.process = start_logged(run.command(), run.log, device)
 
     def show(self) -> None:
         rows = self.run.metrics()
         note = ""
         if rows:
-            best = max(row["dev_bleu"] for row in rows)
-            note = f"dev BLEU {rows[-1]['dev_bleu']:.2f} (best {best:.2f})"
+            note = f"dev BLEU {rows[-1]['dev_bleu']:.2f} (best {self.run.best()['dev_bleu']:.2f})"
         self.update = last_update(self.log.new_lines(), self.update)
         self.progress.update(self.update, note)
 
@@ -48,11 +62,9 @@ class _Training:
         status = self.process.poll()
         if status is None:
             return False
+        self.progress.close()
         if status:
-            raise StageFailed(
-                f"training of {self.run.name} failed: {last_words(self.run.log)}; "
-                f"its log: {self.run.log}"
-            )
+            raise StageFailed(f"training of {self.run.name} {failure(status, self.run.log)}")
         self.run.mark_finished()
         return True
 
@@ -66,20 +78,23 @@ def train_all(runs: list[Run], devices: list[str]) -> None:
     Raises:
         StageFailed: for the first run that fails, with its last words.
     """
-    waiting = [run for run in runs if not run.is_finished()]
-    free = list(devices)
-    with ExitStack() as bars, _stopping_what_is_left() as active:
+    waiting = []
+    for run in runs:
+        if has_reached_its_end(run):
+            run.mark_finished()
+        else:
+            waiting.append(run)
+    free = list(enumerate(devices))
+    with _stopping_what_is_left() as active:
         while waiting or active:
             while waiting and free:
-                run = waiting.pop(0)
-                row = len(devices) - len(free)
-                progress = bars.enter_context(Progress(run.name, run.updates, "updates", row))
-                active.append(_Training(run, free.pop(0), progress))
+                row, device = free.pop(0)
+                active.append(_Training(waiting.pop(0), device, row))
             for training in list(active):
                 training.show()
                 if training.finished():
                     active.remove(training)
-                    free.append(training.device)
+                    free.append((training.row, training.device))
             time.sleep(POLL_SECONDS)
 
 
@@ -90,6 +105,7 @@ def _stopping_what_is_left() -> Iterator[list[_Training]]:
         yield active
     finally:
         for training in active:
+            training.progress.close()
             training.process.terminate()
         for training in active:
             try:

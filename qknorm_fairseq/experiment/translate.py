@@ -50,12 +50,14 @@ def translate(run: Run, device: str, split: str = "test") -> None:
 def generate_command(run: Run, split: str) -> list[str]:
     """The fairseq-generate command that translates ``split``."""
     options: Options = {
+        **run.languages,
         "user-dir": PLUGIN,
         "task": PIPELINE["task"],
         "path": run.best_checkpoint,
         "gen-subset": FAIRSEQ_SPLITS[split],
         "beam": run.profile.beam,
         "max-tokens": 4096,
+        "num-workers": 0,  # none to print into the middle of a line
         "post-process": "subword_nmt",
     }
     bin_folder = str(run.data / "bin")

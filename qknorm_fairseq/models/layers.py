@@ -35,10 +35,6 @@ class FairseqAttention(FairseqIncrementalState, MultiheadAttention):
 
     Tensors come and go as (length, batch, embed_dim). While decoding step by step, keys
     are cached as they leave ``project_key_value``: normalised, once.
-
-    Args:
-        causal: self-attention of the decoder; cross-attention otherwise caches its keys
-            for a whole sentence.
     """
 
     def __init__(self, cfg: Any, embed_dim: int, num_heads: int) -> None:

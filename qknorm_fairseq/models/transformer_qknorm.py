@@ -23,6 +23,7 @@ from qknorm_fairseq.models.config import (
 from qknorm_fairseq.models.layers import DecoderLayer, EncoderLayer
 from qknorm_fairseq.modules.embedding import OutputProjection, WordEmbedding
 from qknorm_fairseq.modules.positions import SinusoidalPositions
+from qknorm_fairseq.modules.precision import at_least_float32
 from qknorm_fairseq.modules.residual_norm import build_norm
 
 
@@ -128,6 +129,16 @@ class TransformerQKNorm(TransformerModelBase):
         options.share_all_embeddings = True
         options.decoder_input_dim = options.decoder_output_dim = options.decoder_embed_dim
         return super().build_model(TransformerConfig.from_namespace(options), task)
+
+    def get_normalized_probs(
+        self,
+        net_output: tuple[Tensor, Any],
+        log_probs: bool,
+        sample: dict[str, Tensor] | None = None,
+    ) -> Tensor:
+        """(Log-)probabilities (batch, target, types), float64 where the model is."""
+        logits = at_least_float32(net_output[0])
+        return logits.log_softmax(dim=-1) if log_probs else logits.softmax(dim=-1)
 
     @classmethod
     def build_embedding(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
+from fairseq.distributed.utils import get_global_rank
 from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from fairseq.tasks.fairseq_task import FairseqTask
@@ -13,10 +14,21 @@ from sacrebleu.metrics import BLEU
 from torch import Tensor
 
 from qknorm_fairseq.arguments import add_dataclass_arguments
-from qknorm_fairseq.sequence_generator import GNMTSequenceGenerator
+from qknorm_fairseq.sequence_generator import (
+    GNMTSequenceGenerator,
+    GNMTSequenceGeneratorWithAlignment,
+)
 from qknorm_fairseq.tasks.metrics_file import MetricsFile
 
 BLEU_ORDER = 4
+
+# fairseq's option of generation -> its default, and what this task has in its place
+REPLACED: dict[str, tuple[Any, str]] = {
+    "lenpen": (1, "--gnmt-alpha"),
+    "unnormalized": (False, "--gnmt-alpha 0"),
+    "max_len_a": (0, "--max-length-over-source"),
+    "max_len_b": (200, "--max-length-over-source"),
+}
 
 
 def _option(default: Any, help_text: str) -> Any:
@@ -62,8 +74,13 @@ class LowResourceTranslationTask(TranslationTask):
 
     def __init__(self, cfg: LowResourceTranslationConfig, src_dict: Any, tgt_dict: Any) -> None:
         super().__init__(cfg, src_dict, tgt_dict)
+        if cfg.eval_bleu_detok != "space" or cfg.eval_bleu_print_samples:
+            raise ValueError(
+                "--eval-bleu-detok and --eval-bleu-print-samples: not of this task, whose dev "
+                "BLEU is tokenised"
+            )
         self.metrics_file = MetricsFile(cfg.metrics_file) if cfg.metrics_file else None
-        self.references: list[str] = []
+        self.references: list[str] | None = None  # read for training alone
         self.bleu = BLEU(tokenize="none", force=True)
 
     @classmethod
@@ -84,33 +101,58 @@ class LowResourceTranslationTask(TranslationTask):
         extra_gen_cls_kwargs: dict[str, Any] | None = None,
         prefix_allowed_tokens_fn: Any = None,
     ) -> Any:
-        """fairseq's generator for ``args``, with the penalty and the limit of this task."""
-        if seq_gen_cls is None and not getattr(args, "print_alignment", False):
-            seq_gen_cls = GNMTSequenceGenerator
+        """fairseq's generator for ``args``, with the penalty and the limit of this task.
+
+        Raises:
+            ValueError: for an option of fairseq's in whose place the task has its own.
+        """
+        for name, (default, instead) in REPLACED.items():
+            if getattr(args, name, default) != default:
+                option = "--" + name.replace("_", "-")
+                raise ValueError(f"{option} does nothing in this task; use {instead}")
+        if seq_gen_cls is None:
             extra_gen_cls_kwargs = {
                 **(extra_gen_cls_kwargs or {}),
                 "gnmt_alpha": self.cfg.gnmt_alpha,
                 "max_length_over_source": self.cfg.max_length_over_source,
             }
+            seq_gen_cls = GNMTSequenceGenerator
+            if getattr(args, "print_alignment", False):
+                seq_gen_cls = GNMTSequenceGeneratorWithAlignment
+                extra_gen_cls_kwargs["print_alignment"] = args.print_alignment
         return super().build_generator(
             models, args, seq_gen_cls, extra_gen_cls_kwargs, prefix_allowed_tokens_fn
         )
 
-    def load_dataset(self, split: str, *args: Any, **kwargs: Any) -> None:
-        """Load a split; with the dev set also its raw reference, if BLEU is wanted.
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build the model; for training, read the raw dev reference too.
 
         Raises:
             FileNotFoundError: when the reference is not there.
-            ValueError: when it has another number of lines than the dev set.
+        """
+        if self.cfg.eval_bleu and not from_checkpoint:
+            self.references = self._read_reference()
+        return super().build_model(cfg, from_checkpoint)
+
+    def load_dataset(self, split: str, *args: Any, **kwargs: Any) -> None:
+        """Load a split.
+
+        Raises:
+            ValueError: in training, for a dev set that is not the raw reference's.
         """
         super().load_dataset(split, *args, **kwargs)
-        if split == "valid" and self.cfg.eval_bleu:
-            self.references = self._read_reference()
-            if len(self.references) != len(self.datasets[split]):
-                raise ValueError(
-                    f"the raw dev reference has {len(self.references)} lines, the binarised "
-                    f"dev set {len(self.datasets[split])} sentences: prepare the data again"
-                )
+        if self.references is None or split == self.cfg.train_subset:
+            return
+        if split != "valid":
+            raise ValueError(
+                f"--valid-subset {split}: dev BLEU is of the subset «valid» alone; leave the "
+                "option out, or say --no-eval-bleu"
+            )
+        if len(self.references) != len(self.datasets[split]):
+            raise ValueError(
+                f"the raw dev reference has {len(self.references)} lines, the binarised "
+                f"dev set {len(self.datasets[split])} sentences: prepare the data again"
+            )
 
     def _read_reference(self) -> list[str]:
         path = Path(
@@ -127,7 +169,7 @@ class LowResourceTranslationTask(TranslationTask):
     def valid_step(self, sample: Any, model: Any, criterion: Any) -> tuple[Any, Any, Any]:
         """Loss of one dev batch; with ``eval_bleu`` also the n-gram counts of its BLEU."""
         loss, sample_size, log = FairseqTask.valid_step(self, sample, model, criterion)
-        if self.cfg.eval_bleu:
+        if self.references is not None:
             hypotheses = self.inference_step(self.sequence_generator, [model], sample)
             texts = [self._text(beams[0]["tokens"]) for beams in hypotheses]
             references = [self.references[i] for i in sample["id"].tolist()]
@@ -160,7 +202,7 @@ class LowResourceTranslationTask(TranslationTask):
 
     def post_validate(self, model: Any, stats: dict[str, Any], agg: Any) -> None:
         """Called by fairseq after each validation: write the row of the metrics file."""
-        if self.metrics_file:
+        if self.metrics_file and get_global_rank() == 0:
             lines = int(agg["_bleu_lines"].sum) if "_bleu_lines" in agg else None
             self.metrics_file.write(stats, self.epoch, lines)
 

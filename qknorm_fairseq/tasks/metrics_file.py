@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,20 @@ class MetricsFile:
 
     Rows hold ``update``, ``epoch``, ``lr``, ``train_loss`` and ``gnorm`` (means since the
     epoch began), ``dev_loss`` (losses in bits a token, label smoothing included),
-    ``dev_bleu``, ``dev_lines`` and ``elapsed`` (seconds of training, over all resumes).
+    ``dev_bleu``, ``dev_lines`` and ``elapsed`` (seconds, over all resumes).
     """
 
     def __init__(self, path: str) -> None:
         self.path = Path(path)
+        self.since = time.monotonic()
 
     def write(self, stats: dict[str, Any], epoch: int, dev_lines: int | None) -> None:
         """Add the row of a validation, in place of rows from there on (a resumed run's)."""
-        row = self._row(stats, epoch, dev_lines)
-        kept = [old for old in self.rows() if old["update"] < row["update"]]
+        kept = [old for old in self.rows() if old["update"] < stats["num_updates"]]
+        now = time.monotonic()
+        elapsed = (kept[-1]["elapsed"] if kept else 0.0) + now - self.since
+        self.since = now
+        row = {**self._row(stats, epoch, dev_lines), "elapsed": round(elapsed, 1)}
         text = "".join(json.dumps(r) + "\n" for r in [*kept, row])
         aside = self.path.with_suffix(".tmp")
         aside.write_text(text, encoding="utf-8")
@@ -40,11 +45,10 @@ class MetricsFile:
         return {
             "update": int(stats["num_updates"]),
             "epoch": epoch,
-            "lr": float(train["lr"]),
-            "train_loss": float(train["loss"]),
+            "lr": train.get("lr"),
+            "train_loss": train.get("loss"),
             "dev_loss": float(stats["loss"]),
             "dev_bleu": float(stats["bleu"]) if "bleu" in stats else None,
             "dev_lines": dev_lines,
-            "gnorm": float(train["gnorm"]),
-            "elapsed": round(metrics.get_meter("default", "wall").elapsed_time, 1),
+            "gnorm": train.get("gnorm"),
         }

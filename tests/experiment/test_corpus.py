@@ -10,11 +10,19 @@ from qknorm_fairseq.experiment.errors import UserError
 
 
 def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
-    lines = ["a\u2028b", "c\u0085d", "e\x0cf", "g\rh", "", "i\u2029"]
+    lines = ["a\u2028b", "c\u0085d", "e\x0cf", "", "i\u2029"]
     (tmp_path / "x").write_bytes("\n".join(lines).encode() + b"\n")
     assert read_lines(tmp_path / "x") == lines
     (tmp_path / "y").write_bytes("\n".join(lines).encode())  # without a last line feed
     assert read_lines(tmp_path / "y") == lines
+
+
+def test_a_carriage_return_is_dropped_at_the_end_and_refused_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"one\r\ntwo\r\n")
+    assert read_lines(tmp_path / "x") == ["one", "two"]
+    (tmp_path / "x").write_bytes(b"one\ntwo\rthree\n")
+    with pytest.raises(UserError, match="x, line 2: a carriage return in the line"):
+        read_lines(tmp_path / "x")
 
 
 def test_packed_files_are_found_and_read(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from qknorm_fairseq.experiment.corpus import read_lines
 from qknorm_fairseq.experiment.errors import StageFailed, UserError
 from qknorm_fairseq.experiment.prepare import prepare
 from qknorm_fairseq.experiment.settings import load_pair
-from qknorm_fairseq.experiment.workspace import Workspace, sha256
+from qknorm_fairseq.experiment.workspace import Workspace, sha256, write_lines
 
 SPLITS = {"train": "train", "dev": "valid", "test": "test"}
 
@@ -81,15 +82,39 @@ def test_it_is_done_once_and_again_when_text_or_recipe_changes(tmp_path: Path) -
     assert changed["pairs"]["train"] == 50
 
 
-def test_nothing_is_left_behind_when_it_fails(tmp_path: Path) -> None:
+def test_nothing_is_left_behind_when_it_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     raw = tiny.write_corpus(tmp_path / "raw", tiny.SPLITS)
     workspace = Workspace(tmp_path / "out")
-    lines = read_lines(raw / "dev.yy")
-    lines[3] += " \r word"  # fairseq breaks the line there
-    (raw / "dev.yy").write_bytes("\n".join([*lines, ""]).encode())
-    with pytest.raises(StageFailed, match=r"dev\.yy: 13 lines became 14 sentences"):
+    command = [sys.executable, "-c", "print('so it went'); raise SystemExit(3)"]
+    monkeypatch.setattr("qknorm_fairseq.experiment.prepare._binarise_command", lambda *_: command)
+    with pytest.raises(StageFailed, match=r"failed: so it went; its log: .*tiny\.preprocess\.log"):
         prepare(tiny.PAIR, raw, workspace)
-    assert list((tmp_path / "out" / "data").iterdir()) == []
+    left = list((tmp_path / "out" / "data").iterdir())
+    assert [path.name for path in left] == ["tiny.preprocess.log"]  # named in the message
+
+
+def test_a_line_that_breaks_in_binarisation_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = tiny.write_corpus(tmp_path / "raw", tiny.SPLITS)
+    workspace = Workspace(tmp_path / "out")
+    monkeypatch.setattr("qknorm_fairseq.experiment.prepare._apply_bpe", _with_a_carriage_return)
+    with pytest.raises(StageFailed, match=r"train\.xx: 60 lines became 61 sentences"):
+        prepare(tiny.PAIR, raw, workspace)
+
+
+def _with_a_carriage_return(bpe: object, lines: list[str], label: str) -> list[str]:
+    return [lines[0] + " \r word", *lines[1:]]
+
+
+def test_a_sentence_beyond_the_models_length_is_named(tmp_path: Path) -> None:
+    raw = tiny.write_corpus(tmp_path / "raw", tiny.SPLITS)
+    lines = read_lines(raw / "dev.xx")
+    write_lines(raw / "dev.xx", [*lines[:4], "ba " * 1001, *lines[5:]])
+    with pytest.raises(UserError, match=r"dev\.xx, line 5: 1,001 BPE tokens"):
+        prepare(tiny.PAIR, raw, Workspace(tmp_path / "out"))
 
 
 def test_without_text_or_prepared_data_it_says_what_to_give(tmp_path: Path) -> None:
