@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -139,6 +142,50 @@ def test_other_data_under_a_run_are_refused(
     assert qknorm("reproduce", "tiny", "--raw-dir", raw, "--out", out) == 2
     assert "qknorm/seed1: trained on other data than" in capsys.readouterr().err
     assert qknorm("reproduce", "tiny", "--out", out) == 0  # what was there is there still
+
+
+def test_stopped_in_the_middle_it_goes_on(tmp_path: Path, configs: Path) -> None:
+    """SIGTERM ends the trainings too; the same command then does what was left."""
+    path = configs / "profiles" / "long.yaml"
+    profile = yaml.safe_load((configs / "profiles" / "tiny.yaml").read_text())
+    profile["options"]["max-update"] = 100
+    path.write_text(yaml.safe_dump(profile))
+    raw = tiny.write_corpus(tmp_path / "raw", {"train": 30, "dev": 3, "test": 3})
+    words = ["reproduce", "tiny", "--arms", "qknorm", "--profile", "long"]
+    words += ["--raw-dir", str(raw), "--out", str(tmp_path / "out")]
+    run = tmp_path / "out/runs/tiny/qknorm/seed1"
+    code = f"""
+import sys
+from pathlib import Path
+from qknorm_fairseq import cli
+from qknorm_fairseq.experiment import settings
+settings.CONFIGS = Path({str(configs)!r})
+sys.exit(cli.main({words!r}))
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    while not (run / "checkpoints/checkpoint_last.pt").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.terminate()
+    assert "stopped; the same command goes on" in process.communicate()[1]
+    assert process.returncode == 130
+    stopped_at = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["update"]
+    assert stopped_at < 100
+    assert not (run / "finished.json").exists()
+    assert qknorm(*words) == 0
+    rows = [json.loads(row)["update"] for row in (run / "metrics.jsonl").read_text().splitlines()]
+    assert rows == list(range(10, 101, 10))
+    assert "Loaded checkpoint" in (run / "train.log").read_text()
+    path.unlink()
+
+
+def test_a_training_that_had_reached_its_end_is_not_resumed(three: Path) -> None:
+    run = three / "out/runs/tiny/qknorm/seed1"
+    (run / "finished.json").unlink()  # as if stopped just before it was written
+    log = (run / "train.log").read_bytes()
+    assert qknorm("reproduce", "tiny", "--out", three / "out") == 0
+    assert (run / "train.log").read_bytes() == log
+    assert (run / "finished.json").exists()
 
 
 def test_dry_run_lists_the_stages_and_does_nothing(

@@ -103,7 +103,7 @@ def test_padding_does_not_change_output(
         own_src, own_tgt = src[i][src[i].ne(1)], tgt[i][tgt[i].ne(1)]
         alone = model(own_src[None], lengths[i : i + 1], own_tgt[None])[0]
         difference = (together[i, : len(own_tgt)] - alone[0]).abs().max()
-        assert difference <= TOLERANCE[dtype] * together.abs().max()
+        assert difference <= TOLERANCE[dtype]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -119,7 +119,7 @@ def test_incremental_decoding_equals_full_pass(arch: str, dtype: torch.dtype) ->
     ]
     real = tgt.ne(1)
     difference = (torch.cat(steps, 1) - full)[real].abs().max()
-    assert difference <= TOLERANCE[dtype] * full.abs().max()
+    assert difference <= TOLERANCE[dtype]
 
 
 def test_the_cache_follows_the_beam() -> None:

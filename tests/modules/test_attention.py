@@ -50,11 +50,47 @@ def test_fused_equals_explicit_forward_and_backward(dtype: torch.dtype, masking:
     upstream = torch.randn(BATCH, HEADS, KEY, HEAD_DIM, dtype=dtype)
     fused = attend(q, k, v, mask, causal)
     explicit, _ = attend_with_weights(q, k, v, mask, causal)
-    atol = 10 * TOLERANCE[dtype]
+    atol = TOLERANCE[dtype]
     torch.testing.assert_close(fused, explicit, rtol=0, atol=atol)
     gradients = [torch.autograd.grad(out, (q, k, v), upstream) for out in (fused, explicit)]
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_asking_for_weights_changes_no_number(dtype: torch.dtype, training: bool) -> None:
+    """In training without dropout, and in evaluation with one that must not act."""
+    qk = QueryKeyNorm(HEADS, 9.3)
+    attention = MultiheadAttention(WIDTH, HEADS, qk, dropout=0.0 if training else 0.3)
+    attention.to(dtype).train(training)
+    x = torch.randn(BATCH, KEY, WIDTH, dtype=dtype)
+    results = []
+    for need_weights in (False, True):
+        attention.zero_grad()
+        q, (k, v) = attention.project_query(x), attention.project_key_value(x)
+        out, _ = attention.attend(q, k, v, padding(), need_weights=need_weights)
+        out.square().mean().backward()
+        gradients = [p.grad for p in attention.parameters() if p.grad is not None]
+        assert len(gradients) == 9
+        results.append([out.detach(), *gradients])
+    for fused, explicit in zip(*results, strict=True):
+        torch.testing.assert_close(fused, explicit, rtol=0, atol=TOLERANCE[dtype])
+
+
+def test_trailing_padding_needs_no_mask_where_attention_is_causal() -> None:
+    """What a real query sees is the same with and without the padding."""
+    q, k, v = heads(KEY), heads(KEY), heads(KEY)
+    for row, hidden in enumerate(padding().sum(1).tolist()):
+        real = KEY - hidden
+        part_q, part_k, part_v = (x[row : row + 1, :, :real] for x in (q, k, v))
+        alone, weights = attend_with_weights(part_q, part_k, part_v, causal=True)
+        torch.testing.assert_close(weights.sum(-1), torch.ones(1, HEADS, real).double())
+        for path in (
+            attend(q, k, v, padding(), True),
+            attend_with_weights(q, k, v, padding(), True)[0],
+        ):
+            torch.testing.assert_close(path[row : row + 1, :, :real], alone, rtol=0, atol=1e-12)
 
 
 def test_dropout_is_on_the_probabilities_in_both_paths() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from qknorm_fairseq.modules.attention import MultiheadAttention, attend_with_weights
+from qknorm_fairseq.modules.attention import MultiheadAttention, attend, attend_with_weights
 from qknorm_fairseq.modules.qk_norm import DotProduct, QueryKeyNorm, scale_from_length
 
 TINY = 1e-12  # float64 rounding
@@ -63,12 +63,14 @@ def test_half_precision_stays_finite(dtype: torch.dtype, size: float) -> None:
     v = torch.randn(1, HEADS, 4, 64, dtype=dtype)
     for key in (k, torch.randn_like(v), torch.zeros_like(v)):
         q.grad = norm.g.grad = None
-        out, _ = attend_with_weights(norm.query(q), norm.key(key), v)
-        assert out.dtype == dtype
-        assert out.isfinite().all()
-        (10 * out.float()).square().mean().backward()
-        assert q.grad is not None and q.grad.isfinite().all()
-        assert norm.g.grad is not None and norm.g.grad.isfinite()
+        fused = attend(norm.query(q), norm.key(key), v)
+        explicit, _ = attend_with_weights(norm.query(q), norm.key(key), v)
+        for out in (fused, explicit):
+            assert out.dtype == dtype
+            assert out.isfinite().all()
+            (10 * out.float()).square().mean().backward()
+            assert q.grad is not None and q.grad.isfinite().all()
+            assert norm.g.grad is not None and norm.g.grad.isfinite()
     if size:  # a vector with itself: the score is g
         itself = scores(norm, q, q)[0, 0].float()
         torch.testing.assert_close(itself, torch.full((4, 4), 12.6), rtol=0.02, atol=0)

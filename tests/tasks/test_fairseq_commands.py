@@ -111,9 +111,22 @@ def test_attention_weights_are_there_for_who_wants_alignments(
 ) -> None:
     words = ["fairseq-generate", workspace.data("tiny") / "bin", *USE_PLUGIN.split()]
     words += ["--task", "low_resource_translation", "--path", trained / "checkpoint_best.pt"]
-    done = command(*words, "--print-alignment")
-    assert done.returncode == 0, done.stderr
-    assert len(re.findall(r"^A-\d+\t\d+-\d+", done.stdout, re.MULTILINE)) == 11
+    plain, aligned = command(*words), command(*words, "--print-alignment")
+    assert aligned.returncode == 0, aligned.stderr
+    assert len(re.findall(r"^A-\d+\t\d+-\d+", aligned.stdout, re.MULTILINE)) == 11
+    hypotheses = [re.findall(r"^H-.*", done.stdout, re.MULTILINE) for done in (plain, aligned)]
+    assert len(hypotheses[0]) == 11
+    assert hypotheses[0] == hypotheses[1]
+
+
+def test_what_the_task_replaces_is_refused_by_name(
+    trained: Path, workspace: Workspace, command: Command
+) -> None:
+    words = ["fairseq-generate", workspace.data("tiny") / "bin", *USE_PLUGIN.split()]
+    words += ["--task", "low_resource_translation", "--path", trained / "checkpoint_best.pt"]
+    done = command(*words, "--lenpen", "0.6")
+    assert done.returncode != 0
+    assert "--lenpen does nothing in this task; use --gnmt-alpha" in done.stderr
 
 
 def test_checkpoints_load_with_torchs_protection_on(trained: Path) -> None:
@@ -128,10 +141,13 @@ def test_a_resumed_run_equals_one_that_went_through(
     trained: Path, train: Train, tmp_path: Path
 ) -> None:
     train(tmp_path, "transformer_qknorm", 120)
-    one = torch.load(trained / "checkpoint_last.pt", weights_only=True)["model"]
-    other = torch.load(tmp_path / "checkpoint_last.pt", weights_only=True)["model"]
-    assert one.keys() == other.keys()
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    for name in ("checkpoint_last.pt", "checkpoint_best.pt"):
+        one = torch.load(trained / name, weights_only=True)["model"]
+        other = torch.load(tmp_path / name, weights_only=True)["model"]
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[name], other[name]) for name in one)
+    for mine, its in zip(metrics(trained), metrics(tmp_path), strict=True):
+        assert {**mine, "elapsed": 0} == {**its, "elapsed": 0}
 
 
 def test_bf16_trains_and_keeps_its_scales_in_float32(train: Train, tmp_path: Path) -> None:
