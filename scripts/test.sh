@@ -6,4 +6,4 @@ scripts/setup.sh
 export OMP_WAIT_POLICY=passive
 .venv/bin/ruff check .
 .venv/bin/mypy
-exec .venv/bin/python -m pytest "$@"
+exec .venv/bin/python -m pytest --numprocesses auto --dist loadfile "$@"

@@ -1,5 +1,6 @@
 """The README's commands run as they stand, and its table is that of the recorded runs."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -7,6 +8,13 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Command
 
+from qknorm_fairseq.experiment.report import ScoredRun, collect, table
+from qknorm_fairseq.experiment.run import make_run
+from qknorm_fairseq.experiment.settings import load_arm, load_pair, load_profile
+from qknorm_fairseq.experiment.workspace import Workspace
+
+EVIDENCE = Workspace(ROOT / "tests" / "evidence")
+EVIDENCE_MANIFEST = json.loads((EVIDENCE.data("gl-en") / "manifest.json").read_text())
 README = (ROOT / "README.md").read_text("utf-8")
 
 
@@ -14,6 +22,36 @@ def commands_under(heading: str) -> list[str]:
     """The shell blocks of a section."""
     section = README.split(f"## {heading}\n")[1].split("\n## ")[0]
     return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+
+
+def test_the_table_is_that_of_the_recorded_runs() -> None:
+    """Built anew from each run's scores and metrics, without a line of the corpus."""
+    pair, profile = load_pair("gl-en"), load_profile("cpu")
+    scored = []
+    for arm in ("scalenorm", "qknorm"):
+        run = make_run(EVIDENCE, pair, load_arm(arm), profile, 1, "fp32")
+        scores = json.loads((run.folder / "scores.json").read_text())
+        assert scores.pop("lines") == 1_007
+        scored.append(ScoredRun(run, scores))
+    results = collect(scored, lines=1_007)
+    assert results == json.loads(EVIDENCE.result("gl-en", "json").read_text())
+    _, body, notes = table(results, "github").split("\n\n")
+    assert body in README
+    assert all(f"- {note}" in README for note in notes.split("\n"))
+
+
+def test_the_recorded_runs_are_of_this_profile() -> None:
+    for arm in ("scalenorm", "qknorm"):
+        run = make_run(EVIDENCE, load_pair("gl-en"), load_arm(arm), load_profile("cpu"), 1, "fp32")
+        run.check({"fingerprint": EVIDENCE_MANIFEST["fingerprint"]})
+        rows = run.metrics()
+        assert {row["dev_lines"] for row in rows} == {682}
+        assert rows[-1]["update"] == run.updates
+
+
+def test_the_checksums_are_those_of_the_recorded_data() -> None:
+    for name, file in EVIDENCE_MANIFEST["inputs"].items():
+        assert f"{file['sha256']}  {name}" in README
 
 
 @pytest.fixture

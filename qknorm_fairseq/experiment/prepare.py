@@ -7,18 +7,15 @@
 import json
 import logging
 import sys
-from collections.abc import Iterable
-from contextlib import redirect_stderr
 from dataclasses import astuple
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
-from subword_nmt.apply_bpe import BPE
-from subword_nmt.learn_bpe import learn_bpe
 
+from qknorm_fairseq.experiment import bpe
 from qknorm_fairseq.experiment.commands import run_logged
 from qknorm_fairseq.experiment.console import Progress
 from qknorm_fairseq.experiment.corpus import SPLITS, Split, clean, find_files, read_split
@@ -111,18 +108,18 @@ def _prepare_into(folder: Path, pair: Pair, raw: dict[str, Split]) -> Manifest:
     for split, sides in splits.items():
         write_lines(folder / "raw" / f"{split}.{pair.source}", sides.source)
         write_lines(folder / "raw" / f"{split}.{pair.target}", sides.target)
-    bpe = _learn_bpe(chain(train.source, train.target), pair.merges, folder / "bpe" / "codes")
+    codes = bpe.learn(chain(train.source, train.target), pair.merges, folder / "bpe" / "codes")
     pieces = {
         split: Split(
-            _apply_bpe(bpe, sides.source, f"{split}.{pair.source}"),
-            _apply_bpe(bpe, sides.target, f"{split}.{pair.target}"),
+            bpe.apply(codes, sides.source, f"{split}.{pair.source}"),
+            bpe.apply(codes, sides.target, f"{split}.{pair.target}"),
         )
         for split, sides in splits.items()
     }
     for split, sides in pieces.items():
         write_lines(folder / "bpe" / f"{split}.{pair.source}", sides.source)
         write_lines(folder / "bpe" / f"{split}.{pair.target}", sides.target)
-    _check_lengths(folder, pair, pieces)
+    _check_lengths(pair, pieces)
     _binarise(folder, pair)
     _check_sentence_counts(folder, pair, {split: len(sides) for split, sides in splits.items()})
     # in-training dev BLEU is scored against this text, not against decoded type numbers
@@ -134,51 +131,12 @@ def _prepare_into(folder: Path, pair: Pair, raw: dict[str, Split]) -> Manifest:
     }
 
 
-def _learn_bpe(lines: Iterable[str], merges: int, path: Path) -> BPE:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    log = path.with_name("learn.log")
-    with (
-        path.open("w", encoding="utf-8") as file,
-        log.open("w") as err,
-        redirect_stderr(err),
-        Progress("learning BPE", merges, "merges") as progress,
-    ):
-        try:
-            learn_bpe(lines, _CountedLines(file, progress), merges)
-        except ValueError as error:  # not one pair of symbols
-            raise UserError("the training text has no words to learn BPE from") from error
-    with path.open(encoding="utf-8") as file:
-        return BPE(file)
-
-
-class _CountedLines:
-    """A text file that tells how many lines have been written to it."""
-
-    def __init__(self, file: TextIO, progress: Progress) -> None:
-        self.file, self.progress, self.count = file, progress, 0
-
-    def write(self, text: str) -> None:
-        self.file.write(text)
-        self.count += text.count("\n")
-        self.progress.update(self.count)
-
-
-def _apply_bpe(bpe: BPE, lines: list[str], label: str) -> list[str]:
-    pieces = []
-    with Progress(f"BPE {label}", len(lines), "lines") as progress:
-        for line in lines:
-            pieces.append(bpe.process_line(line))
-            if len(pieces) % 1000 == 0:
-                progress.update(len(pieces))
-    return pieces
-
-
 def _binarise_command(folder: Path, pair: Pair) -> list[str]:
-    bpe = folder / "bpe"
+    text = folder / "bpe"
     command = [sys.executable, "-m", "fairseq_cli.preprocess"]
     command += ["--source-lang", pair.source, "--target-lang", pair.target]
     for split, name in (("train", "trainpref"), ("dev", "validpref"), ("test", "testpref")):
-        command += [f"--{name}", str(bpe / split)]
+        command += [f"--{name}", str(text / split)]
     return [*command, "--destdir", str(folder / "bin"), *JOINT]
 
 
@@ -196,7 +154,7 @@ def _binarise(folder: Path, pair: Pair) -> None:
         run_logged(_binarise_command(folder, pair), log, watch=count)
 
 
-def _check_lengths(folder: Path, pair: Pair, pieces: dict[str, Split]) -> None:
+def _check_lengths(pair: Pair, pieces: dict[str, Split]) -> None:
     for split, sides in pieces.items():
         for language, side in ((pair.source, sides.source), (pair.target, sides.target)):
             for number, line in enumerate(side, 1):
@@ -204,7 +162,7 @@ def _check_lengths(folder: Path, pair: Pair, pieces: dict[str, Split]) -> None:
                 if length > MAX_PIECES:
                     raise UserError(
                         f"{split}.{language}, line {number}: {length:,} BPE tokens, more than "
-                        f"the {MAX_PIECES:,} that the models take; split the line"
+                        f"the {MAX_PIECES:,} that the models take; split «{line[:40]}…»"
                     )
 
 

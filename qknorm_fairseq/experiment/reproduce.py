@@ -75,20 +75,16 @@ def make_plan(
         raise UserError(f"--jobs {jobs}: at least one run must go on at a time")
     profile = load_profile(profile_name or pair.default_profile or ("paper" if gpus else "cpu"))
     workspace = Workspace(out.resolve())
-    if "max-update" not in {
-        **profile.options,
-        **pair.options,
-        **pair.profiles.get(profile.name, {}),
-    }:
-        raise UserError(
-            f"{pair.name}, profile {profile.name}: no max-update; set it in the pair's file"
-        )
     arms = [load_arm(name) for name in dict.fromkeys(arm_names)]
     runs = [
         make_run(workspace, pair, arm, profile, seed, precision)
         for seed in dict.fromkeys(seeds)
         for arm in arms
     ]
+    if "max-update" not in runs[0].options:
+        raise UserError(
+            f"{pair.name}, profile {profile.name}: no max-update; set it in the pair's file"
+        )
     devices = gpus or ["cpu"] * len(os.sched_getaffinity(0))
     devices = [devices[i % len(devices)] for i in range(jobs)] if jobs else devices
     return Plan(pair, runs, devices, raw_dir, workspace)

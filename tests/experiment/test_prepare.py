@@ -100,7 +100,7 @@ def test_a_line_that_breaks_in_binarisation_is_noticed(
 ) -> None:
     raw = tiny.write_corpus(tmp_path / "raw", tiny.SPLITS)
     workspace = Workspace(tmp_path / "out")
-    monkeypatch.setattr("qknorm_fairseq.experiment.prepare._apply_bpe", _with_a_carriage_return)
+    monkeypatch.setattr("qknorm_fairseq.experiment.bpe.apply", _with_a_carriage_return)
     with pytest.raises(StageFailed, match=r"train\.xx: 60 lines became 61 sentences"):
         prepare(tiny.PAIR, raw, workspace)
 
