@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import tiny
 import torch
+from hypothesis import settings
 
 from qknorm_fairseq.experiment.prepare import prepare
 from qknorm_fairseq.experiment.workspace import Workspace
@@ -16,6 +17,9 @@ from qknorm_fairseq.experiment.workspace import Workspace
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
 SHARED = ROOT.parent / "shared"
+
+settings.register_profile("no deadline", deadline=None)  # other work slows a machine
+settings.load_profile("no deadline")
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 

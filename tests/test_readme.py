@@ -64,7 +64,7 @@ def clone(tmp_path: Path) -> Path:
 
 def run_by_hand(clone: Path, command: Command, updates: int | None) -> None:
     by_hand, hydra = commands_under("By hand, with fairseq's own commands")
-    script = f"set -e\n{by_hand}\n{hydra} || true\n"
+    script = f"set -e\n{by_hand}\n{hydra}\n"
     script = script.replace("scripts/prepare.sh", "qknorm prepare")  # set up already
     if updates:
         script = re.sub(r"--max-update \d+", f"--max-update {updates}", script)

@@ -96,8 +96,8 @@ class Run:
         return {"source-lang": self.pair.source, "target-lang": self.pair.target}
 
     def command(self) -> list[str]:
-        """What is executed: fairseq-train, by this interpreter."""
-        return [sys.executable, "-m", "fairseq_cli.train", *self.arguments()]
+        """What is executed: fairseq-train, by this interpreter and our launcher."""
+        return [sys.executable, "-m", "qknorm_fairseq.launch", *self.arguments()]
 
     def is_finished(self) -> bool:
         """Whether the training has reached its end."""
