@@ -6,10 +6,12 @@ fairseq's command line takes ``--bf16`` to mean a TPU, whatever the machine has.
 and float16 this is fairseq-train.
 """
 
+from fairseq_cli import train  # first: it sets the form of the log
+
+# isort: split
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
-from fairseq_cli import train
 
 # --user-dir imports nothing of a package that is imported already, as this one is here
 import qknorm_fairseq.models

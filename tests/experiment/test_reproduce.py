@@ -16,6 +16,7 @@ import yaml
 from qknorm_fairseq import cli
 from qknorm_fairseq.experiment import settings
 from qknorm_fairseq.experiment.corpus import read_lines
+from qknorm_fairseq.experiment.training import last_update
 
 TINY_PROFILE: dict[str, Any] = {
     "description": "for tests",
@@ -104,6 +105,8 @@ def test_what_a_cell_rests_on_lies_in_its_run_folder(three: Path) -> None:
         assert config["threads"] == 1
         assert config["environment"]["torch"].startswith("2.")
         assert (folder / "command.txt").read_text().startswith("fairseq-train ")
+        log = (folder / "train.log").read_bytes().split(b"\n")
+        assert last_update(log, before=0) == 20  # what the progress bar goes by
 
 
 def test_called_again_nothing_is_trained_or_translated(
