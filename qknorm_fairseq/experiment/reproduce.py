@@ -14,7 +14,7 @@ from qknorm_fairseq.experiment.prepare import Manifest, prepare
 from qknorm_fairseq.experiment.report import ScoredRun, collect, write_report
 from qknorm_fairseq.experiment.run import Run, make_run
 from qknorm_fairseq.experiment.score import score_run
-from qknorm_fairseq.experiment.settings import CONFIGS, Pair, load_arm, load_pair, load_profile
+from qknorm_fairseq.experiment.settings import ROOT, Pair, load_arm, load_pair, load_profile
 from qknorm_fairseq.experiment.training import train_all
 from qknorm_fairseq.experiment.translate import generate_command, translate
 from qknorm_fairseq.experiment.workspace import Workspace, fingerprint, sha256, write_text
@@ -119,7 +119,7 @@ def raw_text(plan: Plan) -> Path | None:
         return plan.raw_dir
     folder = plan.workspace.root / "corpora" / plan.pair.name
     folder.mkdir(parents=True, exist_ok=True)
-    script = CONFIGS.parent / plan.pair.generator
+    script = ROOT / plan.pair.generator
     made = subprocess.run([sys.executable, script, folder], capture_output=True, text=True)
     if made.returncode:
         raise StageFailed(f"{script} failed: {made.stderr.strip()}")

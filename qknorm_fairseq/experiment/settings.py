@@ -8,7 +8,8 @@ import yaml
 
 from qknorm_fairseq.experiment.errors import UserError
 
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = ROOT / "configs"
 
 # fairseq-train options, spelled as on its command line without the dashes;
 # True stands for a flag without a value, False for its --no- form
