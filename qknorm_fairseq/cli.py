@@ -32,6 +32,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"qknorm: {place}{error.strerror or error}; mend that or use --out", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
+        if sys.stderr.isatty():
+            print(file=sys.stderr)  # the cursor stands behind a bar or a ^C
         print("qknorm: stopped; the same command goes on", file=sys.stderr)
         return 130
     return 0
