@@ -123,6 +123,11 @@ class Run:
         """
         path = self.folder / "config.yaml"
         if not path.exists():
+            if any((self.folder / "checkpoints").glob("*.pt")):
+                raise UserError(
+                    f"{self.folder}: checkpoints of a training that was not begun from here; "
+                    "choose another --out, or remove that folder"
+                )
             return
         differences = _differences(yaml.safe_load(path.read_text("utf-8")), self._config(manifest))
         if differences:

@@ -1,5 +1,6 @@
 """Pairs, arms and profiles: data in ``configs/``, resolved here into fairseq options."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,6 +53,32 @@ class Profile:
     minutes: dict[str, float] = field(default_factory=dict)  # pair -> measured, an arm
 
 
+def _is_mapping_of(kind: type | tuple[type, ...]) -> Callable[[Any], bool]:
+    return lambda value: (
+        isinstance(value, dict) and all(isinstance(item, kind) for item in value.values())
+    )
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and value > 0
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+# key of a settings file -> what is right for it, and how to say so
+RIGHT: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "source": (_is_text, 'a language code, in quotes where YAML reads another thing ("no")'),
+    "target": (_is_text, 'a language code, in quotes where YAML reads another thing ("no")'),
+    "arch": (_is_text, "the name of an architecture"),
+    "merges": (_is_count, "a whole number above 0"),
+    "beam": (_is_count, "a whole number above 0"),
+    "options": (_is_mapping_of(object), "a mapping of options to values"),
+    "profiles": (_is_mapping_of(dict), "a mapping of profiles to mappings of options"),
+    "paper": (_is_mapping_of((int, float)), "a mapping of arms to numbers"),
+}
+
 Setting = TypeVar("Setting", Pair, Arm, Profile)
 
 
@@ -62,9 +89,16 @@ def _load(kind: type[Setting], folder: str, name: str) -> Setting:
         what = kind.__name__.lower()
         raise UserError(f"unknown {what} {name!r}; known: {', '.join(known)}; or add {path}")
     try:
-        return kind(name=name, **yaml.safe_load(path.read_text("utf-8")))
-    except (TypeError, yaml.YAMLError) as error:
+        values = yaml.safe_load(path.read_text("utf-8"))
+        given = {key: value for key, value in values.items() if value is not None}
+        setting = kind(name=name, **given)
+    except (AttributeError, TypeError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UserError(f"{path}: {' '.join(str(error).split())}; mend that file") from error
+    for key, (right, what) in RIGHT.items():
+        value = getattr(setting, key, None)
+        if value is not None and not right(value):
+            raise UserError(f"{path}: {key} is {value!r}, but must be {what}; mend that file")
+    return setting
 
 
 def load_pair(name: str) -> Pair:

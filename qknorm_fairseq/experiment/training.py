@@ -35,7 +35,10 @@ def has_reached_its_end(run: Run) -> bool:
         return False
     import torch  # slow to import
 
-    state = torch.load(last, map_location="cpu", mmap=True)
+    try:
+        state = torch.load(last, map_location="cpu", mmap=True)
+    except (RuntimeError, OSError):  # torn: the training will say so, in its log
+        return False
     return int(state["optimizer_history"][-1]["num_updates"]) >= run.updates
 
 

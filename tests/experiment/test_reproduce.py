@@ -191,6 +191,29 @@ def test_a_training_that_had_reached_its_end_is_not_resumed(three: Path) -> None
     assert (run / "finished.json").exists()
 
 
+def test_checkpoints_that_were_not_begun_from_here_are_refused(
+    three: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(three / "out", tmp_path / "out")
+    (tmp_path / "out/runs/tiny/qknorm/seed1/config.yaml").unlink()
+    assert qknorm("reproduce", "tiny", "--out", tmp_path / "out") == 2
+    assert "checkpoints of a training that was not begun from here" in capsys.readouterr().err
+
+
+def test_a_torn_checkpoint_is_no_traceback(
+    three: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(three / "out", tmp_path / "out")
+    run = tmp_path / "out/runs/tiny/qknorm/seed1"
+    (run / "finished.json").unlink()
+    last = run / "checkpoints/checkpoint_last.pt"
+    last.write_bytes(last.read_bytes()[:5000])
+    assert qknorm("reproduce", "tiny", "--out", tmp_path / "out") == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "training of qknorm seed 1 failed" in error
+
+
 def test_dry_run_lists_the_stages_and_does_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

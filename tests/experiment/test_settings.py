@@ -1,7 +1,10 @@
 """Pairs, arms and profiles: all load, and arms differ in what they are about alone."""
 
+from pathlib import Path
+
 import pytest
 
+from qknorm_fairseq.experiment import settings
 from qknorm_fairseq.experiment.errors import UserError
 from qknorm_fairseq.experiment.settings import (
     CONFIGS,
@@ -53,6 +56,32 @@ def test_an_unknown_name_lists_the_known_ones(load: object) -> None:
     assert callable(load)
     with pytest.raises(UserError, match=r"unknown (pair|arm|profile) 'xyz'; known: \w+"):
         load("xyz")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("merges: abc", "merges is 'abc', but must be a whole number above 0"),
+        ("merges: -5", "merges is -5, but must be"),
+        ("source: no", "source is False, but must be a language code"),
+        ("options: [a]", "options is ['a'], but must be a mapping"),
+        ("paper: {qknorm: '24,21'}", "but must be a mapping of arms to numbers"),
+        ("sorce: be", "unexpected keyword argument 'sorce'"),
+        ("merges: [", "mend that file"),
+    ],
+)
+def test_a_slip_in_a_file_is_named(
+    line: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pairs").mkdir()
+    values = {"source": "source: be", "target": "target: en", "merges": "merges: 10"}
+    values[line.split(":")[0]] = line
+    (tmp_path / "pairs" / "be-en.yaml").write_text("\n".join(values.values()))
+    monkeypatch.setattr(settings, "CONFIGS", tmp_path)
+    with pytest.raises(UserError) as error:
+        load_pair("be-en")
+    assert said in str(error.value)
+    assert "be-en.yaml" in str(error.value)
 
 
 def test_options_become_words_of_a_command_line() -> None:
