@@ -41,6 +41,8 @@ class SourceLengthBeamSearch(BeamSearch):
 class _GNMT:
     """Ranks a fairseq generator's hypotheses by log P / ((5 + |Y|) / 6)^alpha.
 
+    A part to mix into one of fairseq's generators, which mypy cannot see behind ``super()``.
+
     Wu et al. (2016), eq. 14, without the coverage term; |Y| counts eos.
 
     Args:
