@@ -37,6 +37,13 @@ class ResidualNorm(StrEnum):
     none = "none"
 
 
+class DecoderStart(StrEnum):
+    """The symbol that a decoder sees first."""
+
+    eos = "eos"
+    bos = "bos"
+
+
 class Positions(StrEnum):
     """Which table of sinusoids."""
 
@@ -87,6 +94,16 @@ class TransformerQKNormConfig(FairseqDataclass):
     residual_norm: ResidualNorm = _option(ResidualNorm.layernorm, "norm on the residual path")
     fix_norm: bool = _option(True, "unit word vectors, at the input and at the output")
     small_init: bool = _option(True, "normal(0, sqrt(2/(5d))) for the attention's matrices")
+    linear_bias: bool = _option(True, "biases in the attention and feed-forward layers")
+    language_embeddings: bool = _option(
+        True, "a learned vector a language, added at every position"
+    )
+    output_bias: bool = _option(True, "a learned bias a type in the output projection")
+    target_vocab_mask: bool = _option(True, "produce only types that occur in the training target")
+    word_dropout: float = _option(0.1, "probability that a word becomes <unk> in training")
+    decoder_start: DecoderStart = _option(
+        DecoderStart.eos, "first symbol of the decoder: fairseq's eos or the released code's bos"
+    )
     positions: Positions = _option(Positions.interleaved, "table of sinusoidal positions")
 
 

@@ -45,6 +45,7 @@ class FairseqAttention(FairseqIncrementalState, MultiheadAttention):
             dropout=cfg.attention_dropout,
             normalize_values=cfg.normalize_values,
             small_init=cfg.small_init,
+            bias=cfg.linear_bias,
         )
 
     def forward(
@@ -116,11 +117,13 @@ class FairseqAttention(FairseqIncrementalState, MultiheadAttention):
         FairseqIncrementalState.set_incremental_state(self, incremental_state, "attn_state", buffer)
 
 
-def init_feed_forward(*linears: nn.Linear) -> None:
+def init_feed_forward(cfg: Any, *linears: nn.Linear) -> None:
     """normal(0, sqrt(2 / (fan in + fan out))) and zero biases, as both papers' code has it."""
     for linear in linears:
         nn.init.xavier_normal_(linear.weight)
         nn.init.zeros_(linear.bias)
+        if not cfg.linear_bias:
+            linear.register_parameter("bias", None)
 
 
 class EncoderLayer(TransformerEncoderLayerBase):
@@ -130,7 +133,7 @@ class EncoderLayer(TransformerEncoderLayerBase):
         super().__init__(cfg, return_fc=return_fc)
         self.self_attn_layer_norm = build_norm(cfg.residual_norm, self.embed_dim)
         self.final_layer_norm = build_norm(cfg.residual_norm, self.embed_dim)
-        init_feed_forward(self.fc1, self.fc2)
+        init_feed_forward(cfg, self.fc1, self.fc2)
 
     def build_self_attention(self, embed_dim: int, cfg: Any) -> FairseqAttention:
         return FairseqAttention(cfg, embed_dim, cfg.encoder.attention_heads)
@@ -145,7 +148,7 @@ class DecoderLayer(TransformerDecoderLayerBase):
         self.encoder_attn_layer_norm = build_norm(cfg.residual_norm, self.embed_dim)
         self.final_layer_norm = build_norm(cfg.residual_norm, self.embed_dim)
         self.need_attn = False  # fairseq-generate turns it on for --print-alignment
-        init_feed_forward(self.fc1, self.fc2)
+        init_feed_forward(cfg, self.fc1, self.fc2)
 
     def build_self_attention(
         self, embed_dim: int, cfg: Any, add_bias_kv: bool = False, add_zero_attn: bool = False

@@ -3,6 +3,7 @@
 from argparse import ArgumentParser, Namespace
 from typing import Any, cast
 
+import torch
 from fairseq.models import register_model
 from fairseq.models.transformer import (
     TransformerConfig,
@@ -25,6 +26,7 @@ from qknorm_fairseq.modules.embedding import OutputProjection, WordEmbedding
 from qknorm_fairseq.modules.positions import SinusoidalPositions
 from qknorm_fairseq.modules.precision import at_least_float32
 from qknorm_fairseq.modules.residual_norm import build_norm
+from qknorm_fairseq.modules.word_dropout import drop_words
 
 
 class Encoder(TransformerEncoderBase):
@@ -35,7 +37,9 @@ class Encoder(TransformerEncoderBase):
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: WordEmbedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
         width = cfg.encoder.embed_dim
-        self.embed_positions = SinusoidalPositions(width, self.padding_idx, cfg.positions)
+        self.embed_positions = SinusoidalPositions(
+            width, self.padding_idx, cfg.positions, cfg.language_embeddings
+        )
         if self.layer_norm is not None:
             self.layer_norm = build_norm(cfg.residual_norm, width)
 
@@ -51,7 +55,9 @@ class Decoder(TransformerDecoderBase):
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: WordEmbedding) -> None:
         super().__init__(cfg, dictionary, embed_tokens)
         width = cfg.decoder.embed_dim
-        self.embed_positions = SinusoidalPositions(width, self.padding_idx, cfg.positions)
+        self.embed_positions = SinusoidalPositions(
+            width, self.padding_idx, cfg.positions, cfg.language_embeddings
+        )
         if self.layer_norm is not None:
             self.layer_norm = build_norm(cfg.residual_norm, width)
 
@@ -61,7 +67,7 @@ class Decoder(TransformerDecoderBase):
     def build_output_projection(
         self, cfg: Any, dictionary: Any, embed_tokens: WordEmbedding
     ) -> None:
-        self.output_projection = OutputProjection(embed_tokens)
+        self.output_projection = OutputProjection(embed_tokens, cfg.output_bias)
 
     def buffered_future_mask(self, tensor: Tensor) -> Tensor:
         """An empty tensor: our attention takes it for "causal", and no mask is built."""
@@ -99,6 +105,34 @@ class TransformerQKNorm(TransformerModelBase):
 
     One joint dictionary and one table for encoder input, decoder input and output.
     """
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor,
+        prev_output_tokens: Tensor,
+        **kwargs: Any,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """(batch, source), (batch,) and (batch, target) to logits (batch, target, types).
+
+        Here lie the two things that are done to tokens: words are dropped, on both sides
+        and in training alone, and the decoder's first symbol becomes the one asked for.
+        """
+        dictionary, start = self.decoder.dictionary, self.start_token()
+        if start != dictionary.eos():
+            first = torch.full_like(prev_output_tokens[:, :1], start)
+            prev_output_tokens = torch.cat([first, prev_output_tokens[:, 1:]], dim=1)
+        if self.training and self.cfg.word_dropout > 0:
+            src_tokens, prev_output_tokens = (
+                drop_words(tokens, self.cfg.word_dropout, dictionary.unk(), dictionary.pad())
+                for tokens in (src_tokens, prev_output_tokens)
+            )
+        return super().forward(src_tokens, src_lengths, prev_output_tokens, **kwargs)
+
+    def start_token(self) -> int:
+        """The number of the symbol that the decoder sees first."""
+        dictionary = self.decoder.dictionary
+        return int(dictionary.bos() if self.cfg.decoder.start == "bos" else dictionary.eos())
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:

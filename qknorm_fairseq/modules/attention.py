@@ -74,6 +74,7 @@ class MultiheadAttention(nn.Module):
         normalize_values: unit values too (Henry et al. 2020, table 6).
         small_init: normal(0, sqrt(2 / (5 d))) (Nguyen & Salazar 2019, section 2.2) in
             place of Xavier's uniform.
+        bias: whether the projections have biases.
 
     Raises:
         ValueError: when ``num_heads`` does not divide ``embed_dim``.
@@ -87,6 +88,7 @@ class MultiheadAttention(nn.Module):
         dropout: float = 0.0,
         normalize_values: bool = False,
         small_init: bool = True,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         if embed_dim % num_heads:
@@ -98,14 +100,15 @@ class MultiheadAttention(nn.Module):
         self.normalize_values = normalize_values
         self.qk = qk
         self.q_proj, self.k_proj, self.v_proj, self.out_proj = (
-            nn.Linear(embed_dim, embed_dim) for _ in range(4)
+            nn.Linear(embed_dim, embed_dim, bias=bias) for _ in range(4)
         )
         for projection in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
             if small_init:
                 nn.init.normal_(projection.weight, std=(2 / (5 * embed_dim)) ** 0.5)
             else:
                 nn.init.xavier_uniform_(projection.weight)
-            nn.init.zeros_(projection.bias)
+            if bias:
+                nn.init.zeros_(projection.bias)
 
     def split_heads(self, x: Tensor) -> Tensor:
         """(batch, length, embed_dim) to (batch, heads, length, d_head)."""

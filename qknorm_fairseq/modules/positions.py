@@ -39,19 +39,23 @@ TABLES = {"interleaved": interleaved, "released": released, "fairseq": fairseq}
 class SinusoidalPositions(nn.Module):
     """A position's vector for every token that is not padding, whichever side is padded.
 
+    With ``language``, one learned vector is added at every position: the released code
+    tells the languages apart so (first normal(0, d^-0.5)); fairseq has no such thing.
+
     The table is computed in float64 and kept in the dtype of the model, so that float64
     models carry no float32 rounding.
     """
 
     max_positions = 100_000  # what fairseq's own table allows
 
-    def __init__(self, dim: int, padding_idx: int, kind: str) -> None:
+    def __init__(self, dim: int, padding_idx: int, kind: str, language: bool = False) -> None:
         super().__init__()
         if dim % 2:
             raise ValueError(f"sinusoidal positions need an even width, not {dim}")
         self.dim = dim
         self.padding_idx = padding_idx
         self.kind = kind
+        self.language = nn.Parameter(torch.randn(dim) * dim**-0.5) if language else None
         self.register_buffer("dtype_marker", torch.zeros(()), persistent=False)
         self._table = torch.empty(0, dim)
 
@@ -75,6 +79,8 @@ class SinusoidalPositions(nn.Module):
         """
         table = self.table(tokens.shape[1])
         if incremental_state is not None:
-            return table[tokens.shape[1] - 1].expand(len(tokens), 1, -1)
-        real = tokens.ne(self.padding_idx)
-        return table[(real.cumsum(dim=1) - 1).clamp(min=0)]
+            positions = table[tokens.shape[1] - 1].expand(len(tokens), 1, -1)
+        else:
+            real = tokens.ne(self.padding_idx)
+            positions = table[(real.cumsum(dim=1) - 1).clamp(min=0)]
+        return positions if self.language is None else positions + self.language

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
+import torch
 from fairseq.distributed.utils import get_global_rank
 from fairseq.logging import metrics
 from fairseq.tasks import register_task
@@ -14,6 +15,10 @@ from sacrebleu.metrics import BLEU
 from torch import Tensor
 
 from qknorm_fairseq.arguments import add_dataclass_arguments
+from qknorm_fairseq.criterions.target_vocab_label_smoothed_cross_entropy import (
+    TargetVocabLabelSmoothedCrossEntropyCriterion,
+)
+from qknorm_fairseq.models.transformer_qknorm import TransformerQKNorm
 from qknorm_fairseq.sequence_generator import (
     GNMTSequenceGenerator,
     GNMTSequenceGeneratorWithAlignment,
@@ -81,6 +86,8 @@ class LowResourceTranslationTask(TranslationTask):
             )
         self.metrics_file = MetricsFile(cfg.metrics_file) if cfg.metrics_file else None
         self.references: list[str] | None = None  # read for training alone
+        self.target_types: Tensor | None = None  # likewise
+        self.masks_targets = False
         self.bleu = BLEU(tokenize="none", force=True)
 
     @classmethod
@@ -92,6 +99,27 @@ class LowResourceTranslationTask(TranslationTask):
         """fairseq's, with batches of any size: it drops a last one that is not of 8."""
         kwargs["required_batch_size_multiple"] = 1
         return super().get_batch_iterator(dataset, *args, **kwargs)
+
+    def inference_step(
+        self,
+        generator: Any,
+        models: Any,
+        sample: Any,
+        prefix_tokens: Any = None,
+        constraints: Any = None,
+    ) -> Any:
+        """Translate a batch, from the symbol that the model was trained to start from."""
+        starts = {m.start_token() for m in models if isinstance(m, TransformerQKNorm)}
+        if len(starts) > 1:
+            raise ValueError("an ensemble of models with different --decoder-start")
+        with torch.no_grad():
+            return generator.generate(
+                models,
+                sample,
+                prefix_tokens=prefix_tokens,
+                constraints=constraints,
+                bos_token=starts.pop() if starts else None,
+            )
 
     def build_generator(
         self,
@@ -127,12 +155,62 @@ class LowResourceTranslationTask(TranslationTask):
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build the model; for training, read the raw dev reference too.
 
+        A new model learns here which types the target language has.
+
         Raises:
             FileNotFoundError: when the reference is not there.
         """
         if self.cfg.eval_bleu and not from_checkpoint:
             self.references = self._read_reference()
-        return super().build_model(cfg, from_checkpoint)
+        model = super().build_model(cfg, from_checkpoint)
+        self.masks_targets = getattr(cfg, "target_vocab_mask", False)
+        if self.masks_targets and not from_checkpoint:
+            self.target_types = self._find_target_types()
+            model.decoder.output_projection.allow(self.target_types)
+        return model
+
+    def _find_target_types(self) -> Tensor:
+        """(types,) True for what may be produced: the training target's types, eos and unk."""
+        mask = torch.zeros(len(self.tgt_dict), dtype=torch.bool)
+        mask[[self.tgt_dict.eos(), self.tgt_dict.unk()]] = True
+        for shard in range(len(self.cfg.data.split(":"))):
+            self.load_dataset(self.cfg.train_subset, epoch=shard + 1, combine=True)
+            for sentence in self.datasets[self.cfg.train_subset].tgt:
+                mask[sentence] = True
+        return mask
+
+    def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """fairseq's, if it can do with a model that does not produce every type.
+
+        Raises:
+            ValueError: when it cannot: its loss would be infinite.
+        """
+        criterion = super().build_criterion(cfg, from_checkpoint)
+        if self.masks_targets and not isinstance(
+            criterion, TargetVocabLabelSmoothedCrossEntropyCriterion
+        ):
+            raise ValueError(
+                "this criterion counts types that the model does not produce; use --criterion "
+                "target_vocab_label_smoothed_cross_entropy, or say --no-target-vocab-mask"
+            )
+        return criterion
+
+    def begin_epoch(self, epoch: int, model: Any) -> None:
+        """Called by fairseq before each epoch, when a checkpoint has been loaded, if any.
+
+        Raises:
+            ValueError: when that checkpoint's model may not produce a type of the target.
+        """
+        if self.target_types is None:
+            return
+        allowed = model.decoder.output_projection.target_mask.cpu()
+        forbidden = (self.target_types & ~allowed).nonzero()[:, 0].tolist()
+        if forbidden:
+            raise ValueError(
+                f"the checkpoint's target mask forbids {len(forbidden)} types that occur in the "
+                f"training targets, the first is {self.tgt_dict[forbidden[0]]!r}: train on the "
+                "data that it was made for, or without --restore-file"
+            )
 
     def load_dataset(self, split: str, *args: Any, **kwargs: Any) -> None:
         """Load a split.

@@ -22,7 +22,7 @@ TINY_PROFILE: dict[str, Any] = {
     "description": "for tests",
     "beam": 4,
     "options": {
-        "criterion": "label_smoothed_cross_entropy",
+        "criterion": "target_vocab_label_smoothed_cross_entropy",
         "label-smoothing": 0.1,
         "optimizer": "adam",
         "lr-scheduler": "inverse_sqrt",

@@ -1,0 +1,1 @@
+"""Training losses; imported by ``models``, since fairseq imports no user's criterions."""
