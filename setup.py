@@ -19,6 +19,7 @@ setup(
     install_requires=[
         "ve-fairseq>=0.12.3,<0.13",
         "torch>=2.13,<3",
+        "nltk>=3.9,<4",
         "numpy>=2",
         "omegaconf>=2.3,<3",
         "PyYAML>=6",

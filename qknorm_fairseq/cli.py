@@ -4,6 +4,7 @@ import argparse
 import shlex
 import signal
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,6 +90,53 @@ def _train(arguments: argparse.Namespace) -> None:
     print(plan.runs[0].folder)
 
 
+def _parity(arguments: argparse.Namespace) -> None:
+    _quiet_fairseq()
+    from qknorm_fairseq.experiment.parity import report
+
+    failed = []
+    for path in arguments.fixtures:
+        text, agrees = report(path, arguments.dtype)
+        print(text, flush=True)
+        if not agrees:
+            failed.append(path.name)
+    if failed:
+        raise StageFailed(f"numbers differ from the reference's: {', '.join(failed)}")
+
+
+def _convert(arguments: argparse.Namespace) -> None:
+    _quiet_fairseq()
+    from qknorm_fairseq.experiment import convert
+
+    if arguments.to:
+        for line in convert.to_released(arguments.model, arguments.to, arguments.source_row):
+            print(line, file=sys.stderr)
+        print(arguments.to)
+        return
+    told = {field.name: getattr(arguments, field.name) for field in fields(convert.Untold)}
+    untold = convert.Untold(**told)
+    for line in convert.from_released(
+        arguments.model, arguments.vocab, arguments.mask, untold, arguments.out
+    ):
+        print(line)
+
+
+def _score(arguments: argparse.Namespace) -> None:
+    from qknorm_fairseq.experiment.score import score_files, score_table
+    from qknorm_fairseq.experiment.workspace import write_json
+
+    results = score_files(arguments.ref, dict(arguments.hyp), arguments.language)
+    print(score_table(results))
+    if arguments.json:
+        write_json(arguments.json, results)
+
+
+def _quiet_fairseq() -> None:
+    import logging
+
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+
+
 def _one_run_plan(
     arguments: argparse.Namespace, arm: str, seed: int, profile: str | None, precision: str
 ) -> "Plan":
@@ -118,6 +166,9 @@ def _parser() -> argparse.ArgumentParser:
         "--print-command", action="store_true", help="print the fairseq-train line and stop"
     )
     train.set_defaults(run=_train)
+    _add_score(commands)
+    _add_parity(commands)
+    _add_convert(commands)
     return parser
 
 
@@ -141,6 +192,59 @@ def _add_reproduce(commands: "argparse._SubParsersAction[argparse.ArgumentParser
         "--dry-run", action="store_true", help="list the stages with estimates, and stop"
     )
     parser.set_defaults(run=_reproduce)
+
+
+def _add_score(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser("score", help="score files of translations, tokenised as they are")
+    parser.add_argument("--ref", type=Path, required=True, metavar="REF", help="the reference")
+    parser.add_argument(
+        "--hyp",
+        type=_named_file,
+        action="extend",
+        nargs="+",
+        required=True,
+        metavar="NAME=FILE",
+        help="a system's translations; the first is the baseline of the others",
+    )
+    parser.add_argument(
+        "--language", default="en", metavar="xx", help="for detokenisation (default: en)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the scores there too")
+    parser.set_defaults(run=_score)
+
+
+def _add_parity(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser("parity", help="compare with numbers of the released code")
+    parser.add_argument("fixtures", type=Path, nargs="+", metavar="FIXTURE.npz")
+    parser.add_argument("--dtype", choices=("float64", "float32"), default="float64")
+    parser.set_defaults(run=_parity)
+
+
+def _add_convert(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser(
+        "convert", help="a model of the released code to fairseq, or --to it from fairseq"
+    )
+    parser.add_argument(
+        "model", type=Path, metavar="FILE.pth|RUN", help="with --to: a run's folder or checkpoint"
+    )
+    parser.add_argument("--to", type=Path, metavar="FILE.pth", help="go back: write this file")
+    parser.add_argument("--vocab", type=Path, metavar="FILE", help="vocab.joint")
+    parser.add_argument("--mask", type=Path, metavar="FILE", help="mask.LANG.npy; none: all types")
+    parser.add_argument("--heads", type=int, metavar="N", help="attention heads: not in the file")
+    parser.add_argument(
+        "--source-row", type=int, choices=(0, 1), help="the source's language row (default: 0)"
+    )
+    parser.add_argument(
+        "--positions",
+        choices=("released", "interleaved"),
+        default="released",
+        help="QKNorm's code has the released table, Transformers without Tears the other",
+    )
+    parser.add_argument("--no-fix-norm", dest="fix_norm", action="store_false")
+    parser.add_argument("--source", default="src", metavar="xx", help="language code")
+    parser.add_argument("--target", metavar="xx", help="language code (default: that of --mask)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the checkpoint")
+    parser.set_defaults(run=_convert)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
@@ -169,6 +273,13 @@ def _seeds(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(
             f"{text!r}: numbers with commas between, as 1,2,3"
         ) from None
+
+
+def _named_file(text: str) -> tuple[str, Path]:
+    name, equals, file = text.partition("=")
+    if not (name and equals and file):
+        raise argparse.ArgumentTypeError(f"{text!r}: a name and a file, as qknorm=test.hyp.txt")
+    return name, Path(file)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Any
 from tabulate import tabulate
 
 from qknorm_fairseq.experiment.run import Run
-from qknorm_fairseq.experiment.score import PROTOCOLS, Scores
+from qknorm_fairseq.experiment.score import PROTOCOLS, Scores, protocol_notes
 from qknorm_fairseq.experiment.workspace import Workspace, write_json, write_text
 
 Results = dict[str, Any]
@@ -132,8 +132,7 @@ def _paper_cell(results: Results, value: float | None, sign: str) -> list[str]:
 
 def _notes(results: Results) -> list[str]:
     first = next(iter(results["arms"].values()))
-    notes = [f"{p}: sacreBLEU {first['scores'][p]['signature']}" for p in PROTOCOLS]
-    notes[-1] += " (escapes undone, Moses detokenised)"
+    notes = protocol_notes(first["scores"])
     notes.append("dev: tokenised BLEU of the best checkpoint, by which it was chosen")
     if results["paper"]:
         notes.append("paper: test BLEU at the published sizes (Henry et al. 2020, table 2)")

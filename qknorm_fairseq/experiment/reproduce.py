@@ -13,7 +13,7 @@ from qknorm_fairseq.experiment.errors import StageFailed, UserError
 from qknorm_fairseq.experiment.prepare import Manifest, prepare
 from qknorm_fairseq.experiment.report import ScoredRun, collect, write_report
 from qknorm_fairseq.experiment.run import Run, make_run
-from qknorm_fairseq.experiment.score import score_run
+from qknorm_fairseq.experiment.score import PROTOCOLS, score_run
 from qknorm_fairseq.experiment.settings import ROOT, Pair, load_arm, load_pair, load_profile
 from qknorm_fairseq.experiment.training import train_all
 from qknorm_fairseq.experiment.translate import generate_command, translate
@@ -97,7 +97,7 @@ def reproduce(plan: Plan) -> None:
     manifest = prepare_stage(plan, stages)
     train_stage(plan, stages, manifest)
     _translate_stage(plan, stages)
-    stages.start("score", "tokenised and detokenised BLEU")
+    stages.start("score", ", ".join(PROTOCOLS))
     scored = [ScoredRun(run, score_run(run)) for run in plan.runs]
     stages.done(f"{_count(plan.runs)} scored")
     report = write_report(collect(scored, manifest["pairs"]["test"]), plan.workspace)

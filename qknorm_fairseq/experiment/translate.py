@@ -4,8 +4,6 @@ import re
 import sys
 from pathlib import Path
 
-from sacremoses import MosesDetokenizer
-
 from qknorm_fairseq.experiment.commands import run_logged
 from qknorm_fairseq.experiment.console import Progress
 from qknorm_fairseq.experiment.corpus import read_lines
@@ -21,9 +19,8 @@ HYPOTHESIS = re.compile(rb"^H-(\d+)\t[^\t]*\t(.*)$")
 def translate(run: Run, device: str, split: str = "test") -> None:
     """Translate a split with the best checkpoint and keep the text beside the run.
 
-    Writes ``SPLIT.hyp.txt`` and ``SPLIT.ref.txt`` (tokenised, as the corpus is, BPE
-    joined) and ``SPLIT.hyp.detok.txt`` and ``SPLIT.ref.detok.txt`` (escapes undone, Moses
-    detokenised), a line a sentence.
+    Writes ``SPLIT.hyp.txt`` and ``SPLIT.ref.txt``, tokenised as the corpus is, BPE joined,
+    a line a sentence.
 
     Raises:
         StageFailed: when a sentence has no translation.
@@ -43,8 +40,6 @@ def translate(run: Run, device: str, split: str = "test") -> None:
     hypotheses = parse_hypotheses(log, len(references))
     for name, lines in (("hyp", hypotheses), ("ref", references)):
         write_lines(run.folder / f"{split}.{name}.txt", lines)
-        detokenised = detokenise(lines, run.pair.target)
-        write_lines(run.folder / f"{split}.{name}.detok.txt", detokenised)
 
 
 def generate_command(run: Run, split: str) -> list[str]:
@@ -78,9 +73,3 @@ def parse_hypotheses(log: Path, count: int) -> list[str]:
             f"line {missing[0] + 1 if missing else count + 1}; its log: {log}"
         )
     return [found[i] for i in range(count)]
-
-
-def detokenise(lines: list[str], language: str) -> list[str]:
-    """Moses escapes (``&apos;``) undone and tokens joined as people write them."""
-    detokeniser = MosesDetokenizer(lang=language)
-    return [detokeniser.detokenize(line.split(" "), unescape=True) for line in lines]

@@ -66,7 +66,8 @@ class OutputProjection(nn.Module):
 
     def allowed_logits(self, features: Tensor) -> Tensor:
         """(..., dim) to (..., allowed types)."""
-        rows, bias = self.weight, self.bias
+        rows: Tensor = self.weight
+        bias: Tensor | None = self.bias
         if len(self.allowed_types) < len(rows):
             rows = rows[self.allowed_types]
             bias = bias[self.allowed_types] if bias is not None else None

@@ -18,6 +18,7 @@ from qknorm_fairseq.arguments import add_dataclass_arguments
 from qknorm_fairseq.criterions.target_vocab_label_smoothed_cross_entropy import (
     TargetVocabLabelSmoothedCrossEntropyCriterion,
 )
+from qknorm_fairseq.dev_bleu import DEV_BLEU
 from qknorm_fairseq.models.transformer_qknorm import TransformerQKNorm
 from qknorm_fairseq.sequence_generator import (
     GNMTSequenceGenerator,
@@ -162,6 +163,7 @@ class LowResourceTranslationTask(TranslationTask):
         """
         if self.cfg.eval_bleu and not from_checkpoint:
             self.references = self._read_reference()
+            DEV_BLEU.expected = True
         model = super().build_model(cfg, from_checkpoint)
         self.masks_targets = getattr(cfg, "target_vocab_mask", False)
         if self.masks_targets and not from_checkpoint:
@@ -279,10 +281,12 @@ class LowResourceTranslationTask(TranslationTask):
         self.epoch = epoch
 
     def post_validate(self, model: Any, stats: dict[str, Any], agg: Any) -> None:
-        """Called by fairseq after each validation: write the row of the metrics file."""
+        """Called by fairseq after each validation: write its row, tell the schedule."""
         if self.metrics_file and get_global_rank() == 0:
             lines = int(agg["_bleu_lines"].sum) if "_bleu_lines" in agg else None
             self.metrics_file.write(stats, self.epoch, lines)
+        if "bleu" in stats:
+            DEV_BLEU.announce(int(stats["num_updates"]), float(stats["bleu"]))
 
 
 def _bleu_of_sums(meters: dict[str, Any]) -> float:

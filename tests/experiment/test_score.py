@@ -1,41 +1,85 @@
 """Scores against the published translations, and what may not be scored."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from qknorm_fairseq.experiment.corpus import read_lines
+from qknorm_fairseq.cli import main
+from qknorm_fairseq.experiment import detokenise
 from qknorm_fairseq.experiment.errors import UserError
-from qknorm_fairseq.experiment.score import bleu
-from qknorm_fairseq.experiment.translate import detokenise
+from qknorm_fairseq.experiment.score import score, score_files
+
+# Henry et al. 2020: table 2 (multi-bleu) and table 3; the others measured for this project
+PUBLISHED = {
+    "baseline": {"tokenised": 32.486, "nltk_13a": 32.407, "moses_13a": 32.501, "chrf2pp": 50.92},
+    "qknorm": {"tokenised": 33.235, "nltk_13a": 33.184, "moses_13a": 33.257, "chrf2pp": 51.52},
+}
+TABLE_3 = {"baseline": "32.41", "qknorm": "33.18"}
+
+
+def test_published_translations_score_as_they_should(
+    reference: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outputs = reference / "outputs"
+    words = ["score", "--ref", outputs / "ref.vi", "--language", "vi"]
+    words += ["--hyp", *(f"{name}={outputs / name}.tok" for name in PUBLISHED)]
+    assert main([str(word) for word in [*words, "--json", tmp_path / "scores.json"]]) == 0
+    results = json.loads((tmp_path / "scores.json").read_text())
+    for name, expected in PUBLISHED.items():
+        found = results["systems"][name]
+        assert found.keys() == expected.keys()
+        for protocol, value in expected.items():
+            assert found[protocol]["score"] == pytest.approx(value, abs=0.01)
+        assert f"{found['nltk_13a']['score']:.2f}" == TABLE_3[name]
+    differences = {c["protocol"]: c["difference"] for c in results["comparisons"]}
+    assert differences["tokenised"] == pytest.approx(33.235 - 32.486, abs=0.01)
+    printed = capsys.readouterr().out
+    assert "1,268 lines" in printed
+    assert "tok:13a|smooth:exp|version:" in printed
+
+
+def test_each_protocol_says_how_it_was_scored() -> None:
+    scores = score(["a b c d"], ["a b c d"], "en")
+    for protocol, token in (("tokenised", "none"), ("nltk_13a", "13a"), ("moses_13a", "13a")):
+        signature = scores[protocol]["signature"]
+        assert signature.startswith(f"nrefs:1|case:mixed|eff:no|tok:{token}|smooth:exp|version:")
+    assert "nc:6|nw:2" in scores["chrf2pp"]["signature"]
+    assert all(value["score"] == pytest.approx(100) for value in scores.values())
+
+
+def test_escapes_are_undone_before_words_are_joined_but_not_for_the_papers_table() -> None:
+    line = "It &apos;s &quot; fine &quot; &amp; I don &apos;t mind , he said ."
+    assert detokenise.moses([line], "en") == ["It's \"fine\" & I don't mind, he said."]
+    assert "&apos;" in detokenise.treebank([line], "en")[0]
+    assert detokenise.moses([""], "en") == detokenise.treebank([""], "en") == [""]
+
+
+def test_text_that_cannot_be_compared_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="2 hypotheses and 1 references"):
+        score(["a", "b"], ["a"], "en")
+    with pytest.raises(UserError, match="hypothesis line 2 still has BPE"):
+        score(["a", "wo@@ rd"], ["a", "word"], "en")
+    (tmp_path / "ref").write_text("a\nb\n")
+    (tmp_path / "hyp").write_text("a\n")
+    with pytest.raises(UserError, match="hyp: 1 hypotheses and 2 references"):
+        score_files(tmp_path / "ref", {"one": tmp_path / "hyp"}, "en")
 
 
 @pytest.mark.parametrize(
-    ("system", "tokenised", "moses"), [("baseline", 32.486, 32.501), ("qknorm", 33.235, 33.257)]
+    ("words", "said"),
+    [
+        (["--hyp", "file"], "'file': a name and a file, as qknorm=test.hyp.txt"),
+        (["--hyp", "one=nowhere.txt"], "nowhere.txt"),
+    ],
 )
-def test_published_translations_score_as_they_should(
-    reference: Path, system: str, tokenised: float, moses: float
+def test_slips_on_the_command_line_are_named(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    hypotheses = read_lines(reference / "outputs" / f"{system}.tok")
-    references = read_lines(reference / "outputs" / "ref.vi")
-    assert bleu(hypotheses, references, "none")["score"] == pytest.approx(tokenised, abs=0.01)
-    detokenised = detokenise(hypotheses, "vi"), detokenise(references, "vi")
-    assert bleu(*detokenised, "13a")["score"] == pytest.approx(moses, abs=0.01)
-
-
-def test_the_signature_says_how_it_was_scored() -> None:
-    signature = bleu(["a b c d"], ["a b c d"], "13a")["signature"]
-    assert signature.startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
-
-
-def test_escapes_are_undone_before_words_are_joined() -> None:
-    line = "It &apos;s &quot; fine &quot; &amp; I don &apos;t mind , he said ."
-    assert detokenise([line], "en") == ["It's \"fine\" & I don't mind, he said."]
-    assert detokenise([""], "en") == [""]
-
-
-def test_text_that_cannot_be_compared_is_refused() -> None:
-    with pytest.raises(UserError, match="2 hypotheses and 1 references"):
-        bleu(["a", "b"], ["a"], "none")
-    with pytest.raises(UserError, match="hypothesis line 2 still has BPE"):
-        bleu(["a", "wo@@ rd"], ["a", "word"], "none")
+    (tmp_path / "ref").write_text("a\n")
+    try:
+        status = main(["score", "--ref", str(tmp_path / "ref"), *words])
+    except SystemExit as error:
+        status = int(error.code or 0)
+    assert status == 2
+    assert said in capsys.readouterr().err

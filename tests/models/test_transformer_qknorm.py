@@ -9,8 +9,8 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import MODEL_REGISTRY, build_model
 from omegaconf import OmegaConf
-from tiny import SIZES, TOLERANCE, Task, batch, build
-from torch import nn
+from tiny import EOS, PAD, SIZES, TOLERANCE, Task, batch, build
+from torch import Tensor, nn
 
 from qknorm_fairseq.models.layers import FairseqAttention
 from qknorm_fairseq.modules.qk_norm import DotProduct, QueryKeyNorm
@@ -217,3 +217,89 @@ def test_options_that_do_not_go_together_are_refused() -> None:
     task.target_dictionary = Dictionary()
     with pytest.raises(ValueError, match="joined-dictionary"):
         build_model(OmegaConf.create({"_name": "transformer_qknorm", **SIZES}), task)
+
+
+PAPER = {  # (V, layers, heads) of gl-en, sk-en and en-he -> Henry et al. 2020, table 1
+    (3164, 4, 4): 31_051_880,
+    (8217, 6, 8): 48_356_907,
+    (8304, 6, 8): 48_401_538,
+}
+
+
+@pytest.mark.parametrize("size", PAPER)
+def test_as_many_parameters_as_the_paper_says(size: tuple[int, int, int]) -> None:
+    types, layers, heads = size
+    task = Task()
+    for i in range(types - len(task.source_dictionary)):
+        task.source_dictionary.add_symbol(f"more{i}")
+    options: dict[str, Any] = {"_name": "transformer_qknorm"}
+    for side in ("encoder", "decoder"):
+        options |= {f"{side}_layers": layers, f"{side}_attention_heads": heads}
+    with torch.device("meta"):  # counted, not filled
+        model = build_model(OmegaConf.create(options), task)
+    assert sum(parameter.numel() for parameter in model.parameters()) == PAPER[size]
+
+
+def test_words_are_dropped_in_training_alone_and_the_batch_stays_as_it_was() -> None:
+    model = build(dropout=0.0, word_dropout=0.5)
+    src, lengths, tgt = batch()
+    before = src.clone(), tgt.clone()
+    model.train()
+    first, second = model(src, lengths, tgt)[0], model(src, lengths, tgt)[0]
+    assert not torch.equal(first, second)
+    assert torch.equal(src, before[0]) and torch.equal(tgt, before[1])
+    model.eval()
+    assert torch.equal(model(src, lengths, tgt)[0], model(src, lengths, tgt)[0])
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_words_are_dropped_on_both_sides(side: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build(dropout=0.0, word_dropout=1.0).train()
+    src, lengths, tgt = batch()
+    seen: dict[str, Tensor] = {}
+    watched = {"source": model.encoder, "target": model.decoder}[side]
+    watched.register_forward_pre_hook(
+        lambda module, args, kwargs: seen.update(tokens=args[0] if args else kwargs["src_tokens"]),
+        with_kwargs=True,
+    )
+    model(src, lengths, tgt)
+    given = {"source": src, "target": tgt}[side]
+    assert torch.equal(seen["tokens"], given.where(given.eq(PAD), torch.tensor(3)))
+
+
+def test_the_decoder_starts_from_what_was_asked_for() -> None:
+    src, lengths, tgt = batch()
+    from_eos, from_bos = build(), build(decoder_start="bos")
+    from_bos.load_state_dict(from_eos.state_dict())
+    from_eos.eval(), from_bos.eval()
+    assert (from_eos.start_token(), from_bos.start_token()) == (EOS, 0)
+    changed = tgt.clone()
+    changed[:, 0] = 0
+    assert torch.equal(from_bos(src, lengths, tgt)[0], from_eos(src, lengths, changed)[0])
+    assert not torch.equal(from_bos(src, lengths, tgt)[0], from_eos(src, lengths, tgt)[0])
+
+
+def test_each_part_can_be_left_out(arch: str) -> None:
+    whole = {name for name, _ in build(arch).named_parameters()}
+    bare = build(arch, language_embeddings=False, output_bias=False, linear_bias=False)
+    gone = whole - {name for name, _ in bare.named_parameters()}
+    assert "encoder.embed_positions.language" in gone
+    assert "decoder.output_projection.bias" in gone
+    assert any("fc1.bias" in name for name in gone) and any("q_proj.bias" in n for n in gone)
+    src, lengths, tgt = batch()
+    assert bare(src, lengths, tgt)[0].isfinite().all()
+
+
+def test_first_values_are_those_of_the_released_code() -> None:
+    model = build(encoder_embed_dim=256, decoder_embed_dim=256)
+    layer = model.decoder.layers[0]
+    for projection in (layer.self_attn.q_proj, layer.encoder_attn.out_proj):
+        assert projection.weight.std().item() == pytest.approx((2 / (5 * 256)) ** 0.5, rel=0.05)
+        assert projection.bias.abs().max() == 0
+    fan = sum(layer.fc1.weight.shape)
+    assert layer.fc1.weight.std().item() == pytest.approx((2 / fan) ** 0.5, rel=0.05)
+    assert layer.fc1.bias.abs().max() == 0
+    language = model.encoder.embed_positions.language
+    assert language.std().item() == pytest.approx(256**-0.5, rel=0.2)
+    assert model.decoder.output_projection.bias.abs().max() == 0
+    assert model.encoder.embed_tokens.weight.abs().max() <= 0.01

@@ -1,5 +1,6 @@
 """The plugin through fairseq's own commands: train, resume, generate, interactive, Hydra."""
 
+import itertools
 import json
 import re
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import ROOT, Command
+from fairseq.data import Dictionary
 from sacrebleu.metrics import BLEU
 
 from qknorm_fairseq.experiment.corpus import read_lines
@@ -46,6 +48,18 @@ def train(workspace: Workspace, command: Command) -> Train:
         done = command(*words)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def refused(train: Train) -> Train:
+    """As ``train``, for a command that should fail; returns what it complained of."""
+
+    def run(*arguments: Any) -> str:
+        with pytest.raises(AssertionError) as error:
+            train(*arguments)
+        return str(error.value)
 
     return run
 
@@ -151,6 +165,106 @@ def test_a_resumed_run_equals_one_that_went_through(
         assert all(torch.equal(one[name], other[name]) for name in one)
     for mine, its in zip(metrics(trained), metrics(tmp_path), strict=True):
         assert {**mine, "elapsed": 0} == {**its, "elapsed": 0}
+
+
+def test_the_model_may_produce_what_the_training_target_has_and_no_more(
+    trained: Path, workspace: Workspace
+) -> None:
+    model = torch.load(trained / "checkpoint_last.pt", weights_only=True)["model"]
+    dictionary = Dictionary.load(str(workspace.data("tiny") / "bin" / "dict.yy.txt"))
+    bpe = read_lines(workspace.data("tiny") / "bpe" / "train.yy")
+    pieces = {piece for line in bpe for piece in line.split(" ")} | {"</s>", "<unk>"}
+    mask = model["decoder.output_projection.target_mask"].tolist()
+    assert {dictionary[i] for i, allowed in enumerate(mask) if allowed} == pieces
+    assert 5 < sum(mask) < len(dictionary) - 5
+
+
+def test_a_mask_that_forbids_a_training_target_is_refused(
+    trained: Path, train: Train, workspace: Workspace, tmp_path: Path, refused: Train
+) -> None:
+    state = torch.load(trained / "checkpoint_last.pt", weights_only=True)
+    mask = state["model"]["decoder.output_projection.target_mask"]
+    number = int(mask.nonzero()[-1])
+    mask[number] = False
+    torch.save(state, tmp_path / "checkpoint_last.pt")
+    said = refused(tmp_path, "transformer_qknorm", 130)
+    word = Dictionary.load(str(workspace.data("tiny") / "bin" / "dict.yy.txt"))[number]
+    assert f"forbids 1 types that occur in the training targets, the first is {word!r}" in said
+
+
+def test_a_criterion_that_cannot_do_with_a_mask_is_refused(refused: Train, tmp_path: Path) -> None:
+    stock = ("--criterion", "label_smoothed_cross_entropy")
+    said = refused(tmp_path, "transformer_qknorm", 2, *stock)
+    assert "--criterion target_vocab_label_smoothed_cross_entropy, or say --no-target-" in said
+
+
+def test_without_a_mask_fairseqs_criterion_will_do(train: Train, tmp_path: Path) -> None:
+    stock = ("--criterion", "label_smoothed_cross_entropy", "--no-target-vocab-mask")
+    train(tmp_path, "transformer_qknorm", 2, *stock)
+
+
+def test_fairseqs_own_transformer_trains_under_the_task(train: Train, tmp_path: Path) -> None:
+    stock = ("--criterion", "label_smoothed_cross_entropy", "--share-all-embeddings")
+    train(tmp_path, "transformer", 2, *stock)
+
+
+UPDATES_AN_EPOCH = 5
+SCHEDULE: tuple[str, ...] = ("--lr-scheduler", "validation_decay", "--lr", "0.004")
+SCHEDULE += ("--warmup-updates", "10", "--max-tokens", "128")
+SCHEDULE += ("--lr-shrink", "0.5", "--lr-patience", "1", "--validate-interval-updates", "3")
+SCHEDULE += ("--save-interval-updates", "3", "--log-interval", "1", "--log-format", "json")
+
+
+def logged_rates(text: str) -> dict[int, float]:
+    """Update -> rate of the update after it, as fairseq logs it."""
+    rows = re.findall(r"\| train_inner \| (\{.*\})", text)
+    return {int(row["num_updates"]): float(row["lr"]) for row in map(json.loads, rows)}
+
+
+def test_the_rate_decays_where_the_logged_bleu_says_it_must(train: Train, tmp_path: Path) -> None:
+    """Validations every 3 updates, epochs longer; with and without a resume in between."""
+    at_once, resumed = tmp_path / "at_once", tmp_path / "resumed"
+    text = train(at_once, "transformer_qknorm", 60, *SCHEDULE)
+    again = train(resumed, "transformer_qknorm", 30, *SCHEDULE)
+    again += train(resumed, "transformer_qknorm", 60, *SCHEDULE)
+    assert metrics(at_once)[-1]["epoch"] == 60 // UPDATES_AN_EPOCH
+    bleu = {row["update"]: row["dev_bleu"] for row in metrics(at_once)}
+    rates, decays, scores = logged_rates(text), 0, []
+    for update in range(1, 60):
+        ramp = min(update + 1, 9) / 10  # of the update to come
+        assert rates[update] == pytest.approx(0.004 * ramp * 0.5**decays, rel=1e-3), update
+        if update in bleu:
+            scores.append(bleu[update])
+            falls = len(scores) > 1 and scores[-1] < scores[-2]
+            decays += falls and update >= 10
+    assert decays >= 3, "too few decays for the test to show anything"
+    assert logged_rates(again) == rates
+    for mine, its in zip(metrics(at_once), metrics(resumed), strict=True):
+        assert {**mine, "elapsed": 0} == {**its, "elapsed": 0}
+    ends = [torch.load(f / "checkpoint_last.pt", weights_only=True) for f in (at_once, resumed)]
+    assert all(torch.equal(v, ends[1]["model"][name]) for name, v in ends[0]["model"].items())
+
+
+def test_the_least_rate_ends_the_training(train: Train, tmp_path: Path) -> None:
+    last = ("--min-lr", "0.0015", "--stop-min-lr", "0")
+    text = train(tmp_path, "transformer_qknorm", 500, *SCHEDULE, *last)
+    assert "stopping training because current learning rate (0.0)" in text
+    rows, rates = metrics(tmp_path), logged_rates(text)
+    falls = [
+        row["update"]
+        for before, row in itertools.pairwise(rows)
+        if row["dev_bleu"] < before["dev_bleu"] and row["update"] >= 10
+    ]
+    below = falls[1]  # 0.0036, 0.0018, 0.0009
+    assert {rate for update, rate in rates.items() if update > below} <= {0.0}
+    assert max(rates) - below < UPDATES_AN_EPOCH, "it should end with the epoch"
+    text = train(tmp_path, "transformer_qknorm", 500, *SCHEDULE, *last)
+    assert not logged_rates(text), "resumed, it should stop at once"
+
+
+def test_the_schedule_needs_a_dev_bleu(refused: Train, tmp_path: Path) -> None:
+    said = refused(tmp_path, "transformer_qknorm", 2, *SCHEDULE, "--no-eval-bleu")
+    assert "goes by the dev BLEU of --task low_resource_translation with --eval-bleu" in said
 
 
 def test_bf16_trains_and_keeps_its_scales_in_float32(train: Train, tmp_path: Path) -> None:

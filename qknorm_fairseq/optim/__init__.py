@@ -1,0 +1,1 @@
+"""Optimisation; imported by ``models``, since fairseq imports no user's ``optim``."""

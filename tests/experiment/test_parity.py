@@ -1,0 +1,154 @@
+"""Parity with the released code's numbers, and that it would notice if there were none."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from qknorm_fairseq.cli import main
+from qknorm_fairseq.experiment.errors import UserError
+from qknorm_fairseq.experiment.parity import TOLERANCE, compare, read_fixture, report
+
+UNTRAINED = [
+    "qknorm_layernorm",
+    "qknorm_layernorm_nofixnorm_nobias",
+    "qknorm_layernorm_postnorm",
+    "qknorm_scalenorm",
+    "sdpa_layernorm",
+    "sdpa_scalenorm",
+]
+TRAINED = ["trained_qknorm_layernorm", "trained_sdpa_scalenorm"]
+SETTINGS = ["alpha=0.6,beam=4", "alpha=-1,beam=4", "alpha=0.6,beam=1", "alpha=1.0,beam=5"]
+
+
+def fixture_path(reference: Path, name: str) -> Path:
+    return reference / "parity" / f"{name}.npz"
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", UNTRAINED + TRAINED)
+def test_everything_that_a_fixture_holds_agrees(reference: Path, name: str, dtype: str) -> None:
+    fixture = read_fixture(fixture_path(reference, name))
+    rows, largest = compare(fixture, dtype)
+    assert largest <= TOLERANCE[dtype]
+    compared = {row.name for row in rows if row.difference is not None}
+    skipped = {row.name for row in rows if row.difference is None}
+    given = {key for key in fixture.arrays if key.startswith(("in/", "param/"))}
+    assert fixture.arrays.keys() - given <= compared, "a key was passed over"
+    if name in TRAINED:
+        assert {f"beam_best {setting}" for setting in SETTINGS} <= compared
+        assert all(len(fixture.meta["beam_best"][setting]) == 24 for setting in SETTINGS)
+        assert not skipped
+    else:
+        assert skipped == {"beam_best"}
+        assert {f"grad/{key[6:]}" for key in given if key.startswith("param/")} <= compared
+
+
+def altered(path: Path, name: str, to: Path) -> Path:
+    """The fixture with the element of ``param/name`` that matters shifted by 1e-6."""
+    with np.load(path) as file:
+        arrays = {key: file[key] for key in file.files}
+    value = np.array(arrays[f"param/{name}"])
+    flat = value.reshape(-1)
+    used = 0
+    if name in ("word_embedding", "out_bias"):  # a row of a type that occurs
+        used = int(arrays["in/targets"][0, 0]) * (value.size // len(value))
+    flat[used] += 1e-6 * np.abs(value).max()
+    arrays[f"param/{name}"] = value
+    np.savez(to, **arrays)
+    return to
+
+
+def parameter_names(reference: Path, name: str) -> list[str]:
+    arrays = read_fixture(fixture_path(reference, name)).arrays
+    return [key.removeprefix("param/") for key in arrays if key.startswith("param/")]
+
+
+@pytest.mark.parametrize("name", UNTRAINED + TRAINED)
+def test_a_weight_that_is_off_by_a_millionth_is_noticed(
+    reference: Path, name: str, tmp_path: Path
+) -> None:
+    path = fixture_path(reference, name)
+    missed = [
+        parameter
+        for parameter in parameter_names(reference, name)
+        if compare(read_fixture(altered(path, parameter, tmp_path / "altered.npz")), "float64")[1]
+        <= TOLERANCE["float64"]
+    ]
+    assert missed == []
+
+
+def test_the_report_ends_with_the_verdict(reference: Path, tmp_path: Path) -> None:
+    path = fixture_path(reference, "sdpa_scalenorm")
+    text, agrees = report(path, "float64")
+    assert agrees
+    assert text.splitlines()[-1].startswith("parity: ok, largest relative difference ")
+    text, agrees = report(altered(path, "encoder.scales.0.scale", tmp_path / "a.npz"), "float64")
+    assert not agrees
+    assert text.splitlines()[-1].startswith("parity: FAILED, largest relative difference ")
+    assert "above" in text
+
+
+def test_the_commands_exit_status(
+    reference: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = fixture_path(reference, "trained_sdpa_scalenorm")
+    bad = altered(good, "lang_embedding", tmp_path / "bad.npz")
+    assert main(["parity", str(good)]) == 0
+    assert main(["parity", str(bad), str(good)]) == 1
+    assert "differ from the reference's: bad.npz" in capsys.readouterr().err
+    assert main(["parity", str(tmp_path / "none.npz")]) == 2
+
+
+def changed(path: Path, to: Path, arrays: dict[str, Any], config: dict[str, Any]) -> Path:
+    """The fixture with arrays and options replaced; None takes one out."""
+    with np.load(path) as file:
+        old = {key: file[key] for key in file.files}
+    meta = json.loads(str(old.pop("meta")))
+    new_config = meta["config"] | config
+    meta["config"] = {name: value for name, value in new_config.items() if value is not None}
+    kept = {name: value for name, value in (old | arrays).items() if value is not None}
+    np.savez(to, meta=json.dumps(meta), **kept)
+    return to
+
+
+@pytest.mark.parametrize(
+    ("arrays", "config", "said"),
+    [
+        ({"param/out_bias": None}, {}, "missing parameter out_bias"),
+        ({"param/extra": np.zeros(3)}, {}, "unknown parameter extra"),
+        ({"param/out_bias": np.zeros(39)}, {}, r"out_bias has the shape \(39,\), not \(40,\)"),
+        ({"param/lang_embedding": np.zeros((3, 32))}, {}, r"lang_embedding has the shape \(3, 32"),
+        (
+            {"param/encoder.atts.0.mha_scale.scale": np.zeros(1)},
+            {},
+            "mha_scale.scale has the shape",
+        ),
+        ({}, {"use_rotary": True}, "unknown option use_rotary"),
+        ({}, {"scnorm": None}, "option scnorm is missing"),
+        ({}, {"scnorm": "rms"}, "option scnorm is 'rms'"),
+        ({}, {"num_heads": 5}, "5 attention heads do not divide the width 32"),
+        ({}, {"num_enc_layers": 3}, "missing parameter encoder.atts.2"),
+        ({"in/src": None}, {}, "in/src is missing"),
+        ({"in/src": np.full((5, 9), 77)}, {}, "in/src must be batch × length of type numbers"),
+    ],
+)
+def test_a_fixture_that_does_not_fit_is_named(
+    reference: Path, tmp_path: Path, arrays: dict[str, Any], config: dict[str, Any], said: str
+) -> None:
+    path = changed(
+        fixture_path(reference, "qknorm_layernorm"), tmp_path / "bad.npz", arrays, config
+    )
+    with pytest.raises(UserError, match=said) as error:
+        compare(read_fixture(path), "float64")
+    assert "bad.npz" in str(error.value)
+
+
+def test_what_is_no_fixture_is_named(tmp_path: Path) -> None:
+    (tmp_path / "text.npz").write_text("nothing")
+    np.savez(tmp_path / "other.npz", a=np.zeros(2))
+    for name in ("text.npz", "other.npz", "none.npz"):
+        with pytest.raises(UserError, match=f"{name}: not a parity fixture"):
+            read_fixture(tmp_path / name)
