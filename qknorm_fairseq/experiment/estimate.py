@@ -1,6 +1,7 @@
 """What an experiment will take, as far as that is known beforehand."""
 
 from qknorm_fairseq.experiment.run import Run
+from qknorm_fairseq.experiment.score import PROTOCOLS
 from qknorm_fairseq.experiment.settings import Options, Pair
 
 BYTES_PER_PARAMETER = 12  # weight and Adam's two moments, in float32
@@ -37,5 +38,5 @@ def lines(pair: Pair, runs: list[Run], at_a_time: int) -> list[str]:
         f"[2/4] train      {', '.join(waiting) or 'nothing: all done'}",
         f"                 {runs[0].updates:,} updates each · {time} · {disk:,.0f} MB on disk",
         "[3/4] translate  the test set with each run's best checkpoint",
-        "[4/4] score      tokenised and detokenised BLEU, and the table",
+        f"[4/4] score      {', '.join(PROTOCOLS)}, and the table",
     ]

@@ -75,7 +75,7 @@ class Run:
 
     @property
     def updates(self) -> int:
-        """Updates at which the training ends."""
+        """Updates at which the training ends, unless its schedule ends it before."""
         return int(self.options["max-update"])
 
     def arguments(self) -> list[str]:
@@ -104,7 +104,9 @@ class Run:
         return (self.folder / "finished.json").exists()
 
     def mark_finished(self) -> None:
-        write_json(self.folder / "finished.json", {"updates": self.updates})
+        """Record that the training ended, and after which update it was last validated."""
+        updates = max((row["update"] for row in self.metrics()), default=self.updates)
+        write_json(self.folder / "finished.json", {"updates": updates})
 
     def best(self) -> dict[str, Any]:
         """The row of the best checkpoint: fairseq keeps the latest of equals."""
