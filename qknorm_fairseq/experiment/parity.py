@@ -92,6 +92,8 @@ def read_fixture(path: Path) -> Fixture:
         raise UserError(f"{path}: {what}; nothing was compared")
     if meta["specials"] != SPECIALS or config["lang_vocab_size"] != 2:
         raise UserError(f"{path}: specials must be {SPECIALS} and languages two")
+    if meta.get("src_lang_idx", 0) not in (0, 1):
+        raise UserError(f"{path}: src_lang_idx is {meta['src_lang_idx']}, but must be 0 or 1")
     for name in ("src", "tgt", "targets"):
         tokens = arrays[f"in/{name}"]
         if tokens.ndim != 2 or not 0 <= tokens.min() <= tokens.max() < config["joint_vocab_size"]:
@@ -134,8 +136,12 @@ class Comparison:
             if key in found:
                 ours, used = found[key]
                 yield Row(key, _difference(ours, self.fixture.tensor(key, self.dtype), used))
-            elif not key.startswith(("in/", "param/")):
+            elif not key.startswith("param/") and key.removeprefix("in/") not in INPUTS:
                 yield Row(key, None, "nothing here answers to it")
+        if "n_params" in self.fixture.meta:
+            count = sum(parameter.numel() for parameter in self.model.parameters())
+            same = count == self.fixture.meta["n_params"]
+            yield Row("n_params", 0.0 if same else float("inf"))
         yield from self._beams()
 
     def _run(self) -> dict[str, tuple[Tensor, Tensor | None]]:

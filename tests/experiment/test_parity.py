@@ -37,6 +37,7 @@ def test_everything_that_a_fixture_holds_agrees(reference: Path, name: str, dtyp
     skipped = {row.name for row in rows if row.difference is None}
     given = {key for key in fixture.arrays if key.startswith(("in/", "param/"))}
     assert fixture.arrays.keys() - given <= compared, "a key was passed over"
+    assert "n_params" in compared
     if name in TRAINED:
         assert {f"beam_best {setting}" for setting in SETTINGS} <= compared
         assert all(len(fixture.meta["beam_best"][setting]) == 24 for setting in SETTINGS)
@@ -44,6 +45,16 @@ def test_everything_that_a_fixture_holds_agrees(reference: Path, name: str, dtyp
     else:
         assert skipped == {"beam_best"}
         assert {f"grad/{key[6:]}" for key in given if key.startswith("param/")} <= compared
+
+
+def test_a_key_that_nothing_answers_to_is_named(reference: Path, tmp_path: Path) -> None:
+    extra = {"in/weather": np.zeros(1), "out/mood": np.zeros(1)}
+    path = changed(fixture_path(reference, "sdpa_scalenorm"), tmp_path / "a.npz", extra, {})
+    rows, largest = compare(read_fixture(path), "float64")
+    assert largest < 1e-9
+    assert {row.name for row in rows if row.difference is None} == {"beam_best", *extra}
+    text, _ = report(path, "float64")
+    assert text.count("skipped: ") == 3
 
 
 def altered(path: Path, name: str, to: Path) -> Path:

@@ -46,6 +46,53 @@ def test_every_pair_and_profile_says_what_a_run_needs(pair: str, profile: str) -
     assert options["validate-interval-updates"] == options["save-interval-updates"]
 
 
+# layers, heads, dropout, updates an "epoch", most epochs, last rate, merges, L, and the paper's
+# baseline and QKNorm: Nguyen & Salazar 2019, table 1; Henry et al. 2020, tables 1 and 2; the
+# last rate by the released code
+PUBLISHED = {
+    "gl-en": (4, 4, 0.4, 100, 1000, 5e-5, 3000, 79, 22.01, 24.21),
+    "sk-en": (6, 8, 0.3, 600, 200, 1e-5, 8000, 75, 32.58, 33.23),
+    "en-vi": (6, 8, 0.3, 1500, 200, 1e-5, 8000, 72, 32.79, 33.24),
+    "en-he": (6, 8, 0.3, 2000, 200, 1e-5, 8000, 72, 28.28, 28.96),
+    "ar-en": (6, 8, 0.3, 2000, 200, 1e-5, 8000, 75, 36.09, 36.75),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_paper_profile_is_as_published(name: str) -> None:
+    layers, heads, dropout, interval, epochs, last, merges, length, *bleu = PUBLISHED[name]
+    pair = load_pair(name)
+    options = resolve_options(pair, load_arm("qknorm"), load_profile("paper"))
+    for side in ("encoder", "decoder"):
+        assert options[f"{side}-layers"] == layers
+        assert options[f"{side}-attention-heads"] == heads
+        assert (options[f"{side}-embed-dim"], options[f"{side}-ffn-embed-dim"]) == (512, 2048)
+    for kind in ("dropout", "attention-dropout", "activation-dropout"):
+        assert options[kind] == dropout
+    for event in ("validate", "save"):
+        assert options[f"{event}-interval-updates"] == interval
+    assert options["max-update"] == interval * epochs
+    assert (options["min-lr"], options["stop-min-lr"]) == (last, 0)
+    assert (pair.merges, options["qk-scale-length"]) == (merges, length)
+    assert [pair.paper["scalenorm"], pair.paper["qknorm"]] == bleu
+    assert options["lr"] == pytest.approx((512 * 8000) ** -0.5, rel=1e-12)
+    expected = {
+        "lr-scheduler": "validation_decay",
+        "warmup-updates": 8000,
+        "lr-shrink": 0.8,
+        "lr-patience": 3,
+        "decay-rule": "released",
+        "word-dropout": 0.1,
+        "label-smoothing": 0.1,
+        "clip-norm": 1.0,
+        "max-tokens": 4096,
+        "adam-betas": "(0.9, 0.999)",
+        "positions": "released",
+        "decoder-start": "bos",
+    }
+    assert {name: options[name] for name in expected} == expected
+
+
 def test_smoke_validates_ten_times() -> None:
     options = load_profile("smoke").options
     assert options["max-update"] >= 10 * options["validate-interval-updates"]

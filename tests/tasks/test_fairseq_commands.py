@@ -13,6 +13,7 @@ from conftest import ROOT, Command
 from fairseq.data import Dictionary
 from sacrebleu.metrics import BLEU
 
+from qknorm_fairseq.cli import main
 from qknorm_fairseq.experiment.corpus import read_lines
 from qknorm_fairseq.experiment.translate import parse_hypotheses
 from qknorm_fairseq.experiment.workspace import Workspace
@@ -144,6 +145,20 @@ def test_what_the_task_replaces_is_refused_by_name(
     done = command(*words, "--lenpen", "0.6")
     assert done.returncode != 0
     assert "--lenpen does nothing in this task; use --gnmt-alpha" in done.stderr
+
+
+def test_a_run_goes_to_the_released_codes_files_and_back(trained: Path, tmp_path: Path) -> None:
+    pth, back = tmp_path / "model.pth", tmp_path / "back"
+    best = trained / "checkpoint_best.pt"
+    assert main(["convert", str(best), "--to", str(pth)]) == 0
+    words = ["convert", pth, "--vocab", tmp_path / "vocab.joint", "--heads", "2", "--out", back]
+    words += ["--mask", tmp_path / "mask.yy.npy", "--source", "xx", "--positions", "interleaved"]
+    assert main([str(word) for word in words]) == 0
+    one, other = (
+        torch.load(path, weights_only=True)["model"] for path in (best, back / "checkpoint.pt")
+    )
+    assert one.keys() == other.keys()
+    assert all(torch.equal(value, other[name]) for name, value in one.items())
 
 
 def test_checkpoints_load_with_torchs_protection_on(trained: Path) -> None:
