@@ -10,6 +10,7 @@ from fairseq.dataclass import FairseqDataclass
 from omegaconf import II
 from torch import Tensor
 
+from qknorm_fairseq.modules.embedding import OutputProjection
 from qknorm_fairseq.modules.precision import at_least_float32
 
 
@@ -77,11 +78,20 @@ class TargetVocabLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCri
     def forward(
         self, model: Any, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        """The loss of a batch, the size to divide its gradient by, and what to log."""
+        """The loss of a batch, the size to divide its gradient by, and what to log.
+
+        Raises:
+            TypeError: for a model of another kind.
+        """
+        projection = model.decoder.output_projection
+        if not isinstance(projection, OutputProjection):
+            raise TypeError(
+                "--criterion target_vocab_label_smoothed_cross_entropy needs one of this "
+                "plugin's models, such as --arch transformer_qknorm"
+            )
         features, _ = model(**sample["net_input"], features_only=True)
         target = sample["target"]
         real = target.ne(self.padding_idx)
-        projection = model.decoder.output_projection
         logits = projection.allowed_logits(features[real])
         gold = projection.allowed_columns(target[real])
         loss, nll_loss = smoothed_loss(logits, gold, self.eps, self.smoothing)

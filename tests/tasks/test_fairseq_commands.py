@@ -213,6 +213,11 @@ def test_a_criterion_that_cannot_do_with_a_mask_is_refused(refused: Train, tmp_p
     assert "--criterion target_vocab_label_smoothed_cross_entropy, or say --no-target-" in said
 
 
+def test_the_criterion_says_which_models_it_is_for(refused: Train, tmp_path: Path) -> None:
+    said = refused(tmp_path, "transformer", 2, "--share-all-embeddings")
+    assert "needs one of this plugin's models, such as --arch transformer_qknorm" in said
+
+
 def test_without_a_mask_fairseqs_criterion_will_do(train: Train, tmp_path: Path) -> None:
     stock = ("--criterion", "label_smoothed_cross_entropy", "--no-target-vocab-mask")
     train(tmp_path, "transformer_qknorm", 2, *stock)
