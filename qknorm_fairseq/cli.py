@@ -108,24 +108,26 @@ def _convert(arguments: argparse.Namespace) -> None:
     _quiet_fairseq()
     from qknorm_fairseq.experiment import convert
 
+    names = [field.name for field in fields(convert.ModelFacts)]
+    facts = convert.ModelFacts(**{name: getattr(arguments, name) for name in names})
+    files = arguments.vocab, arguments.mask, facts
     if arguments.to:
-        for line in convert.to_released(arguments.model, arguments.to, arguments.source_row):
+        if arguments.out:
+            raise UserError("--out says nothing with --to, which names the file")
+        for line in convert.to_released(arguments.model, arguments.to, *files):
             print(line, file=sys.stderr)
         print(arguments.to)
-        return
-    told = {field.name: getattr(arguments, field.name) for field in fields(convert.Untold)}
-    untold = convert.Untold(**told)
-    for line in convert.from_released(
-        arguments.model, arguments.vocab, arguments.mask, untold, arguments.out
-    ):
-        print(line)
+    else:
+        print("\n".join(convert.from_released(arguments.model, *files, arguments.out)))
 
 
 def _score(arguments: argparse.Namespace) -> None:
     from qknorm_fairseq.experiment.score import score_files, score_table
     from qknorm_fairseq.experiment.workspace import write_json
 
-    results = score_files(arguments.ref, dict(arguments.hyp), arguments.language)
+    if arguments.json and arguments.json.is_dir():
+        raise UserError(f"--json {arguments.json}: is a folder; name a file")
+    results = score_files(arguments.ref, arguments.hyp, arguments.language)
     print(score_table(results))
     if arguments.json:
         write_json(arguments.json, results)
@@ -134,7 +136,8 @@ def _score(arguments: argparse.Namespace) -> None:
 def _quiet_fairseq() -> None:
     import logging
 
-    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    for name in ("fairseq", "hydra"):
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def _one_run_plan(
@@ -237,11 +240,10 @@ def _add_convert(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--positions",
         choices=("released", "interleaved"),
-        default="released",
-        help="QKNorm's code has the released table, Transformers without Tears the other",
+        help="QKNorm's code has the released table (default), the other Transformers without Tears",
     )
-    parser.add_argument("--no-fix-norm", dest="fix_norm", action="store_false")
-    parser.add_argument("--source", default="src", metavar="xx", help="language code")
+    parser.add_argument("--no-fix-norm", dest="fix_norm", action="store_false", default=None)
+    parser.add_argument("--source", metavar="xx", help="language code (default: src)")
     parser.add_argument("--target", metavar="xx", help="language code (default: that of --mask)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the checkpoint")
     parser.set_defaults(run=_convert)

@@ -10,7 +10,7 @@ from fairseq.dataclass import FairseqDataclass
 from omegaconf import II
 from torch import Tensor
 
-from qknorm_fairseq.modules.embedding import OutputProjection
+from qknorm_fairseq.modules.output_projection import OutputProjection
 from qknorm_fairseq.modules.precision import at_least_float32
 
 
@@ -79,6 +79,11 @@ class TargetVocabLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCri
         self, model: Any, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
         """The loss of a batch, the size to divide its gradient by, and what to log.
+
+        ``sample``, fairseq's: ``net_input`` (``src_tokens`` (batch, source), ``src_lengths``,
+        ``prev_output_tokens`` (batch, target)), ``target`` (batch, target) and ``ntokens``.
+        Sums are in nats; ``reduce`` has no effect. The output projection is applied here, not
+        in the model's forward: with ``pytorch_ddp``, do without --find-unused-parameters.
 
         Raises:
             TypeError: for a model of another kind.

@@ -5,13 +5,15 @@ released code's files, and must be said. The values are carried over in the dtyp
 have, so a round trip gives the same bits.
 """
 
-from dataclasses import dataclass
+import shlex
+import warnings
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from fairseq import options
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 
@@ -20,27 +22,28 @@ from qknorm_fairseq.experiment import released
 from qknorm_fairseq.experiment import released_files as files
 from qknorm_fairseq.experiment.errors import UserError
 from qknorm_fairseq.experiment.released import MASK, Tensors
-from qknorm_fairseq.experiment.run import PLUGIN
+from qknorm_fairseq.experiment.run import PIPELINE, PLUGIN
 from qknorm_fairseq.experiment.settings import as_arguments
-from qknorm_fairseq.experiment.workspace import whole_folder, write_lines
+from qknorm_fairseq.experiment.workspace import whole_folder
 
 CHECKPOINT = "checkpoint.pt"
+TASK = PIPELINE["task"]
 
 
 @dataclass(frozen=True)
-class Untold:
-    """What the released code's files do not tell of a model."""
+class ModelFacts:
+    """What the released code's files do not tell of a model; None: not said."""
 
-    heads: int | None
-    positions: str = "released"  # QKNorm's code; "interleaved": Transformers without Tears
-    fix_norm: bool = True
-    source_row: int | None = None  # of ``lang_embedding``; None: 0
-    source: str = "src"
-    target: str | None = None  # None: the mask's language
+    heads: int | None = None
+    positions: str | None = None  # QKNorm's code: "released"; "interleaved": the other
+    fix_norm: bool | None = None
+    source_row: int | None = None  # of ``lang_embedding``
+    source: str | None = None
+    target: str | None = None
 
 
 def from_released(
-    file: Path, vocab: Path | None, mask: Path | None, untold: Untold, out: Path | None
+    file: Path, vocab: Path | None, mask: Path | None, facts: ModelFacts, out: Path | None
 ) -> list[str]:
     """Make ``out`` with a fairseq checkpoint and its dictionaries.
 
@@ -49,38 +52,39 @@ def from_released(
     Raises:
         UserError: when the files are not what they should be, or do not go together.
     """
-    if vocab is None or out is None or untold.heads is None:
+    if vocab is None or out is None or facts.heads is None:
         raise UserError("converting a .pth needs --vocab, --heads and --out")
-    target = untold.target or (files.language_of(mask) if mask else "tgt")
-    if target == untold.source:
+    source = facts.source or "src"
+    target = facts.target or (files.language_of(mask) if mask else "tgt")
+    if target == source:
         raise UserError(f"--source and --target are both {target}")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: is there already; choose another --out, or remove it")
     params = files.read_params(file)
     dictionary = files.read_vocab(vocab)
-    types = len(dictionary)
+    source_row = facts.source_row or 0
     try:
-        model_options = released.model_options(_config(params, untold), untold.positions)
-        model = released.build(model_options, types)
-        state = model.state_dict() | released.to_ours(model, params, untold.source_row or 0)
+        options = released.model_options(_config(params, facts), facts.positions or "released")
+        model = released.build(options, len(dictionary))
+        state = model.state_dict() | released.to_ours(model, params, source_row)
     except UserError as error:
         raise UserError(f"{file}: {error}") from error
     if mask is not None:
-        state[MASK] = files.read_mask(mask, types)
+        state[MASK] = files.read_mask(mask, len(dictionary))
     with whole_folder(out) as folder:
-        for language in (untold.source, target):
+        for language in (source, target):
             dictionary.save(str(folder / f"dict.{language}.txt"))
-        checkpoint = _checkpoint(state, model_options, (untold.source, target), out)
-        checkpoint["extra_state"]["released_source_row"] = untold.source_row or 0
+        checkpoint = _checkpoint(state, options, (source, target), out)
+        checkpoint["extra_state"]["released_source_row"] = source_row
         torch.save(checkpoint, folder / CHECKPOINT)
-    return [
-        f"{out / CHECKPOINT}",
-        f"fairseq-interactive {out} --user-dir {PLUGIN} --task low_resource_translation "
-        f"--source-lang {untold.source} --target-lang {target} --path {out / CHECKPOINT} --beam 4",
-    ]
+    words = ["fairseq-interactive", out, "--user-dir", PLUGIN, "--task", TASK, "--source-lang"]
+    words += [source, "--target-lang", target, "--path", out / CHECKPOINT, "--beam", "4"]
+    return [str(out / CHECKPOINT), shlex.join(str(word) for word in words)]
 
 
-def to_released(run: Path, file: Path, source_row: int | None = None) -> list[str]:
+def to_released(
+    run: Path, file: Path, vocab: Path | None, mask: Path | None, facts: ModelFacts
+) -> list[str]:
     """Write a run's best checkpoint, or a checkpoint file, as the released code's files.
 
     ``vocab.joint`` and ``mask.LANG.npy`` are put beside ``file``. Returns lines that tell
@@ -89,73 +93,72 @@ def to_released(run: Path, file: Path, source_row: int | None = None) -> list[st
     Raises:
         UserError: when there is no such checkpoint, or that code has no such model.
     """
+    known = {field.name: getattr(facts, field.name) for field in fields(facts)}
+    for name, value in {**known, "vocab": vocab, "mask": mask, "source_row": None}.items():
+        if value is not None:
+            option = "--no-fix-norm" if name == "fix_norm" else f"--{name}"
+            raise UserError(f"{option} says nothing with --to: the checkpoint knows it")
     path = _find_checkpoint(run)
     checkpoint = files.load(path, "fairseq checkpoint")
     try:
-        model_options, task = checkpoint["cfg"]["model"], checkpoint["cfg"]["task"]
+        options, task = checkpoint["cfg"]["model"], checkpoint["cfg"]["task"]
         state: Tensors = checkpoint["model"]
-        target = task["target_lang"]
+        language, dictionary = _find_dictionary(path, str(task["data"]), task["target_lang"])
+        row = facts.source_row
+        if row is None:
+            row = checkpoint["extra_state"].get("released_source_row", 0)
+        _refuse_what_they_lack(options)
+        model = released.build(dict(options), len(dictionary))
+        model.load_state_dict(state)
+        params = released.to_theirs(model, state, row)
     except (KeyError, TypeError) as error:
         raise UserError(f"{path}: not a checkpoint of this plugin ({error} is missing)") from error
-    dictionary = _find_dictionary(path, Path(str(task["data"])), target)
-    if source_row is None:
-        source_row = checkpoint.get("extra_state", {}).get("released_source_row", 0)
-    try:
-        _refuse_what_they_lack(model_options)
-        model = released.build(dict(model_options), len(dictionary))
-        params = released.to_theirs(model, state, source_row)
-    except (UserError, KeyError) as error:
-        raise UserError(f"{path}: {error}") from error
-    beside = {
-        file: lambda aside: torch.save(params, aside),
-        file.parent / "vocab.joint": lambda aside: write_lines(
-            aside, files.vocab_lines(dictionary)
-        ),
-        file.parent / f"mask.{target}.npy": lambda aside: files.write_mask(aside, state[MASK]),
-    }
-    for there in beside:
-        if there.exists():
-            raise UserError(f"{there}: is there already; name another file with --to")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    for place, write in beside.items():
-        files.write_whole(place, write)
-    return [
-        f"not told by these files: {model_options['encoder_attention_heads']} heads, "
-        f"{'' if model_options['fix_norm'] else 'no '}FixNorm, {model_options['positions']} "
-        f"positions, row {source_row} of lang_embedding is the source's",
-        *_warnings(model_options),
+    except RuntimeError as error:  # torch: names or shapes
+        raise UserError(f"{path}: {' '.join(str(error).split())[:200]}") from error
+    except UserError as error:
+        where = "" if str(path) in str(error) else f"{path}: "
+        raise UserError(f"{where}{error}") from error
+    files.write(file, language, params, dictionary, state[MASK])
+    notes = [
+        f"not told by these files: {options['encoder_attention_heads']} heads, "
+        f"{'' if options['fix_norm'] else 'no '}FixNorm, {options['positions']} positions, "
+        f"row {row} of lang_embedding is the source's"
     ]
+    if options["decoder_start"] != "bos":
+        notes.append(
+            "this model was trained to start from </s>, the released code starts from _BOS_: "
+            "it would translate badly there"
+        )
+    return notes
 
 
-def _warnings(model_options: dict[str, Any]) -> list[str]:
-    if model_options["decoder_start"] == "bos":
-        return []
-    return [
-        "this model was trained to start from </s>, the released code starts from _BOS_: "
-        "it would translate badly there"
-    ]
-
-
-def _config(params: Tensors, untold: Untold) -> dict[str, Any]:
+def _config(params: Tensors, facts: ModelFacts) -> dict[str, Any]:
     """The released code's config, from the names and shapes of its parameters."""
 
-    def layers(side: str) -> int:
-        return len({name.split(".")[2] for name in params if name.startswith(f"{side}.ffs.")})
+    def count(kind: str) -> int:
+        """How many ``kind`` there are, by the highest number of one."""
+        prefix = f"{kind}."
+        numbers = [name.removeprefix(prefix).split(".")[0] for name in params if prefix in name]
+        return max((int(number) + 1 for number in numbers if number.isdigit()), default=0)
 
-    feed_forward = params.get("encoder.ffs.0.in_proj.weight")
-    encoder_layers = layers("encoder")
+    def any_ends_with(*endings: str) -> bool:
+        return any(name.endswith(endings) for name in params)
+
+    inner = params.get("encoder.ffs.0.in_proj.weight")
+    layers = count("encoder.atts"), count("decoder.atts")
     return {
         "embed_dim": params["word_embedding"].shape[-1],
-        "ff_dim": 0 if feed_forward is None else len(feed_forward),
-        "num_enc_layers": encoder_layers,
-        "num_dec_layers": layers("decoder"),
-        "num_heads": untold.heads,
-        "use_bias": "out_bias" in params,
-        "fix_norm": untold.fix_norm,
-        "scnorm": "encoder.scales.0.scale" in params,
-        # PreNorm has one more norm than it has sublayers
-        "pre_act": any(name.startswith(f"encoder.scales.{2 * encoder_layers}.") for name in params),
-        "mha_sup": "encoder.atts.0.mha_scale.scale" in params,
+        "ff_dim": 0 if inner is None else len(inner),
+        "num_enc_layers": layers[0],
+        "num_dec_layers": layers[1],
+        "num_heads": facts.heads,
+        "use_bias": any_ends_with("out_bias", ".biases"),
+        "fix_norm": facts.fix_norm is not False,
+        "scnorm": any(".scales." in name and name.endswith(".scale") for name in params),
+        # PreNorm has a norm more than it has sublayers
+        "pre_act": count("encoder.scales") > 2 * layers[0]
+        or count("decoder.scales") > 3 * layers[1],
+        "mha_sup": any_ends_with(".mha_scale.scale"),
         "seq_len_threshold": 79,  # g has a value already
     }
 
@@ -165,7 +168,7 @@ def _checkpoint(
 ) -> dict[str, Any]:
     """What fairseq keeps in a checkpoint, for a training that has not begun."""
     arguments: dict[str, Any] = {
-        "task": "low_resource_translation",
+        "task": TASK,
         "source-lang": languages[0],
         "target-lang": languages[1],
         "criterion": "target_vocab_label_smoothed_cross_entropy",
@@ -176,9 +179,11 @@ def _checkpoint(
             if name != "_name"
         },
     }
-    parser = options.get_training_parser()
-    args = options.parse_args_and_arch(parser, [str(data.resolve()), *as_arguments(arguments)])
-    cfg = convert_namespace_to_omegaconf(args)
+    words = [str(data.resolve()), *as_arguments(arguments)]
+    with warnings.catch_warnings():  # fairseq's use of Hydra is an old one
+        warnings.simplefilter("ignore")
+        args = options.parse_args_and_arch(options.get_training_parser(), words)
+        cfg = convert_namespace_to_omegaconf(args)
     return {
         "args": None,
         "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
@@ -201,20 +206,29 @@ def _find_checkpoint(run: Path) -> Path:
     raise UserError(f"{run}: no run with a checkpoint; give a run's folder or a checkpoint file")
 
 
-def _find_dictionary(checkpoint: Path, data: Path, language: str) -> Dictionary:
-    for folder in (checkpoint.parent, data):
-        path = folder / f"dict.{language}.txt"
+def _find_dictionary(checkpoint: Path, data: str, language: str | None) -> tuple[str, Dictionary]:
+    """The target language and its dictionary, beside the checkpoint or with its data."""
+    for folder in (checkpoint.parent, Path(data.split(":")[0])):
+        target = language
+        if target is None and folder.is_dir():  # fairseq-train has found it out by itself
+            target = data_utils.infer_language_pair(str(folder))[1]
+        path = folder / f"dict.{target}.txt"
         if path.exists():
-            return Dictionary.load(str(path))
-    raise UserError(f"{checkpoint}: its dictionary {data}/dict.{language}.txt is not there")
+            return str(target), Dictionary.load(str(path))
+    raise UserError(f"its dictionary is not there: {path}")
 
 
-def _refuse_what_they_lack(model_options: dict[str, Any]) -> None:
+def _refuse_what_they_lack(options: dict[str, Any]) -> None:
     """Raise UserError for an option of the plugin that the released code does not have."""
-    fixed = {"normalize_values": False, "activation_fn": "relu"}
-    for name, value in fixed.items():
-        if model_options[name] != value:
-            raise UserError(f"the released code has no model with {name} {model_options[name]}")
+    known: dict[str, set[Any]] = {
+        "normalize_values": {False},
+        "activation_fn": {"relu"},
+        "residual_norm": {"layernorm", "scalenorm"},
+        "positions": {"released", "interleaved"},
+        "output_bias": {options["linear_bias"]},
+    }
     for name in ("attention_heads", "normalize_before", "ffn_embed_dim"):
-        if model_options[f"encoder_{name}"] != model_options[f"decoder_{name}"]:
-            raise UserError(f"the released code has one {name} for encoder and decoder")
+        known[f"decoder_{name}"] = {options[f"encoder_{name}"]}
+    for name, values in known.items():
+        if options[name] not in values:
+            raise UserError(f"the released code has no model with {name} {options[name]}")

@@ -5,14 +5,12 @@ inputs, activations, losses, gradients and best translations. The same model is 
 given the same parameters and inputs, and everything that the file holds is compared.
 """
 
-import json
-import zipfile
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,19 +19,15 @@ from qknorm_fairseq.criterions.target_vocab_label_smoothed_cross_entropy import 
 )
 from qknorm_fairseq.experiment import released
 from qknorm_fairseq.experiment.errors import UserError
+from qknorm_fairseq.experiment.fixture import INPUTS, Fixture, read_fixture
 from qknorm_fairseq.experiment.released import swap_special_numbers, swap_specials
 from qknorm_fairseq.sequence_generator import GNMTSequenceGenerator
 
 TOLERANCE = {"float64": 1e-9, "float32": 2e-4}
 LENGTH_OVER_SOURCE = 50
-SPECIALS = {"pad": 0, "bos": 1, "eos": 2, "unk": 3}
-INPUTS = ("src", "tgt", "targets", "logit_mask")
-
-# options of the released code's config that are of training, or read elsewhere here
-NOT_OF_THE_MODEL = {
-    *("dropout", "att_dropout", "ff_dropout", "word_dropout", "label_smoothing", "mask_logit"),
-    *("joint_vocab_size", "lang_vocab_size", "beam_size", "beam_alpha"),
-}
+NO_ANSWER = "nothing here answers to it"
+META = {"config", "specials", "beam_best", "n_params", "name"}  # what is read, or says nothing
+META |= {"src_lang_idx", "tgt_lang_idx", "alpha_minus_one_means"}
 
 
 @dataclass(frozen=True)
@@ -43,62 +37,6 @@ class Row:
     name: str
     difference: float | None  # None: skipped, for the reason in ``note``
     note: str = ""
-
-
-@dataclass(frozen=True)
-class Fixture:
-    """A file of the reference's numbers."""
-
-    path: Path
-    meta: dict[str, Any]
-    arrays: dict[str, np.ndarray]
-
-    @property
-    def config(self) -> dict[str, Any]:
-        return self.meta["config"]
-
-    def tensor(self, name: str, dtype: torch.dtype) -> Tensor:
-        value = torch.from_numpy(np.array(self.arrays[name]))
-        return value.to(dtype) if value.is_floating_point() else value
-
-    def tensors(self, kind: str, dtype: torch.dtype) -> dict[str, Tensor]:
-        """All that stands under ``kind/``, by the rest of its name."""
-        keys = [key for key in self.arrays if key.startswith(f"{kind}/")]
-        return {key.removeprefix(f"{kind}/"): self.tensor(key, dtype) for key in keys}
-
-
-def read_fixture(path: Path) -> Fixture:
-    """Read a fixture.
-
-    Raises:
-        UserError: when it is none, or something in it is missing or unknown.
-    """
-    try:
-        with np.load(path) as file:
-            arrays = {name: file[name] for name in file.files}
-        meta = json.loads(str(arrays.pop("meta")))
-        config = meta["config"]
-        options = released.OPTIONS.keys() | released.CHOICES.keys() | NOT_OF_THE_MODEL
-        missing = [
-            *(f"option {name}" for name in sorted(options - config.keys())),
-            *(f"meta.{name}" for name in ("specials", "beam_best") if name not in meta),
-            *(f"in/{name}" for name in INPUTS if f"in/{name}" not in arrays),
-        ]
-    except (OSError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path}: not a parity fixture ({error})") from error
-    unknown = sorted(config.keys() - options)
-    if missing or unknown:
-        what = f"{missing[0]} is missing" if missing else f"unknown option {', '.join(unknown)}"
-        raise UserError(f"{path}: {what}; nothing was compared")
-    if meta["specials"] != SPECIALS or config["lang_vocab_size"] != 2:
-        raise UserError(f"{path}: specials must be {SPECIALS} and languages two")
-    if meta.get("src_lang_idx", 0) not in (0, 1):
-        raise UserError(f"{path}: src_lang_idx is {meta['src_lang_idx']}, but must be 0 or 1")
-    for name in ("src", "tgt", "targets"):
-        tokens = arrays[f"in/{name}"]
-        if tokens.ndim != 2 or not 0 <= tokens.min() <= tokens.max() < config["joint_vocab_size"]:
-            raise UserError(f"{path}: in/{name} must be batch × length of type numbers")
-    return Fixture(path, meta, arrays)
 
 
 class Comparison:
@@ -115,6 +53,8 @@ class Comparison:
             self.model.to(self.dtype).eval()
             params = fixture.tensors("param", self.dtype)
             state = released.to_ours(self.model, params, self.source_row)
+            for name in fixture.missing_gradients():
+                raise UserError(f"grad/{name} is missing")
         except UserError as error:
             raise UserError(f"{fixture.path}: {error}; nothing was compared") from error
         self.model.load_state_dict(self.model.state_dict() | state)
@@ -137,7 +77,9 @@ class Comparison:
                 ours, used = found[key]
                 yield Row(key, _difference(ours, self.fixture.tensor(key, self.dtype), used))
             elif not key.startswith("param/") and key.removeprefix("in/") not in INPUTS:
-                yield Row(key, None, "nothing here answers to it")
+                yield Row(key, None, NO_ANSWER)
+        for key in self.fixture.meta.keys() - META:
+            yield Row(f"meta.{key}", None, NO_ANSWER)
         if "n_params" in self.fixture.meta:
             count = sum(parameter.numel() for parameter in self.model.parameters())
             same = count == self.fixture.meta["n_params"]
@@ -223,8 +165,10 @@ class Comparison:
             yield Row("beam_best", None, "cut at the length limit, where fairseq forces an eos")
             return
         for setting, theirs in beams.items():
-            values = dict(part.split("=") for part in setting.split(","))
-            ours = self._translate(float(values["alpha"]), int(values["beam"]))
+            match = re.fullmatch(r"alpha=(-?[\d.]+),beam=(\d+)", setting)
+            if not match:
+                raise UserError(f"{self.fixture.path}: beam_best {setting!r} is no alpha=A,beam=B")
+            ours = self._translate(float(match[1]), int(match[2]))
             yield Row(f"beam_best {setting}", _beam_difference(ours, theirs))
 
     def _translate(self, alpha: float, beam: int) -> list[dict[str, Any]]:

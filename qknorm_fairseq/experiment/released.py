@@ -90,7 +90,7 @@ def build(options: dict[str, Any], types: int) -> TransformerQKNorm:
 
 
 @dataclass(frozen=True)
-class Place:
+class Mapping:
     """A parameter: its name there, and the names here of its equal parts by rows."""
 
     theirs: str
@@ -127,17 +127,17 @@ def swap_special_numbers(tokens: Tensor) -> Tensor:
     return torch.where(tokens < 2, 1 - tokens, tokens)
 
 
-def _all_places(encoder_layers: int, decoder_layers: int, source_row: int) -> Iterator[Place]:
+def _all_mappings(encoder_layers: int, decoder_layers: int, source_row: int) -> Iterator[Mapping]:
     """Every parameter that a model of either code can have.
 
     Args:
         source_row: which row of ``lang_embedding`` is the source language.
     """
     tied = ("encoder.embed_tokens", "decoder.embed_tokens", "decoder.output_projection")
-    yield Place("word_embedding", tuple(f"{name}.weight" for name in tied), by_type=True)
+    yield Mapping("word_embedding", tuple(f"{name}.weight" for name in tied), by_type=True)
     sides = ["encoder", "decoder"] if source_row == 0 else ["decoder", "encoder"]
-    yield Place(LANGUAGES, tuple(f"{side}.embed_positions.language" for side in sides))
-    yield Place("out_bias", ("decoder.output_projection.bias",), by_type=True)
+    yield Mapping(LANGUAGES, tuple(f"{side}.embed_positions.language" for side in sides))
+    yield Mapping("out_bias", ("decoder.output_projection.bias",), by_type=True)
     for i in range(encoder_layers):
         yield from _attention(f"encoder.atts.{i}", f"encoder.layers.{i}.self_attn")
         yield from _feed_forward("encoder", i)
@@ -149,26 +149,26 @@ def _all_places(encoder_layers: int, decoder_layers: int, source_row: int) -> It
     yield from _norms("decoder", decoder_layers, ("self_attn", "encoder_attn", "final"))
 
 
-def _attention(theirs: str, ours: str) -> Iterator[Place]:
+def _attention(theirs: str, ours: str) -> Iterator[Mapping]:
     for stacked, part in (("weights", "weight"), ("biases", "bias")):
-        yield Place(f"{theirs}.{stacked}", tuple(f"{ours}.{p}.{part}" for p in PROJECTIONS))
-    yield Place(f"{theirs}.mha_scale.scale", (f"{ours}.qk.g",))
+        yield Mapping(f"{theirs}.{stacked}", tuple(f"{ours}.{p}.{part}" for p in PROJECTIONS))
+    yield Mapping(f"{theirs}.mha_scale.scale", (f"{ours}.qk.g",))
 
 
-def _feed_forward(side: str, i: int) -> Iterator[Place]:
+def _feed_forward(side: str, i: int) -> Iterator[Mapping]:
     for theirs, ours in (("in_proj", "fc1"), ("out_proj", "fc2")):
         for part in ("weight", "bias"):
-            yield Place(f"{side}.ffs.{i}.{theirs}.{part}", (f"{side}.layers.{i}.{ours}.{part}",))
+            yield Mapping(f"{side}.ffs.{i}.{theirs}.{part}", (f"{side}.layers.{i}.{ours}.{part}",))
 
 
-def _norms(side: str, layers: int, kinds: tuple[str, ...]) -> Iterator[Place]:
+def _norms(side: str, layers: int, kinds: tuple[str, ...]) -> Iterator[Mapping]:
     sites = [f"{side}.layers.{i}.{kind}_layer_norm" for i in range(layers) for kind in kinds]
     for number, site in enumerate([*sites, f"{side}.layer_norm"]):
         for theirs, ours in NORM_PARTS.items():
-            yield Place(f"{side}.scales.{number}.{theirs}", (f"{site}.{ours}",))
+            yield Mapping(f"{side}.scales.{number}.{theirs}", (f"{site}.{ours}",))
 
 
-def places(model: TransformerQKNorm, source_row: int = 0) -> list[Place]:
+def mappings(model: TransformerQKNorm, source_row: int = 0) -> list[Mapping]:
     """The parameters of ``model``, in the released code's order.
 
     Args:
@@ -179,14 +179,14 @@ def places(model: TransformerQKNorm, source_row: int = 0) -> list[Place]:
     """
     state = model.state_dict()
     layers = len(model.encoder.layers), len(model.decoder.layers)
-    found = [p for p in _all_places(*layers, source_row) if all(n in state for n in p.ours)]
-    named = {name for place in found for name in place.ours}
+    found = [p for p in _all_mappings(*layers, source_row) if all(n in state for n in p.ours)]
+    named = {name for mapping in found for name in mapping.ours}
     parameters = dict(model.named_parameters())
-    strange = [name for name in parameters if name not in named]
-    strange += [name for name, p in parameters.items() if name.endswith("qk.g") and p.dim()]
-    if strange:
-        raise UserError(f"the released code has nothing like {strange[0]}")
-    if LANGUAGES not in {place.theirs for place in found}:
+    unmapped = [name for name in parameters if name not in named]
+    unmapped += [name for name, p in parameters.items() if name.endswith("qk.g") and p.dim()]
+    if unmapped:
+        raise UserError(f"the released code has nothing like {unmapped[0]}")
+    if LANGUAGES not in {mapping.theirs for mapping in found}:
         raise UserError("the released code has no model without language embeddings")
     return found
 
@@ -197,23 +197,24 @@ def to_ours(model: TransformerQKNorm, params: Tensors, source_row: int = 0) -> T
     Raises:
         UserError: for a missing or unknown parameter, or one of another shape.
     """
-    wanted = {place.theirs: place for place in places(model, source_row)}
+    wanted = {mapping.theirs: mapping for mapping in mappings(model, source_row)}
     for names, what in (
         (wanted.keys() - params.keys(), "missing parameter"),
         (params.keys() - wanted.keys(), "unknown parameter"),
     ):
         if names:
-            raise UserError(f"{what} {', '.join(sorted(names))}")
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            raise UserError(f"{what} {', '.join(sorted(names)[:3])}{more}")
     empty = to_theirs(model, model.state_dict(), source_row)
     ours: Tensors = {}
-    for name, place in wanted.items():
+    for name, mapping in wanted.items():
         if params[name].shape != empty[name].shape:
             shapes = f"{tuple(params[name].shape)}, not {tuple(empty[name].shape)}"
             raise UserError(f"parameter {name} has the shape {shapes}")
-        ours |= dict(zip(place.ours, place.split(params[name]), strict=True))
+        ours |= dict(zip(mapping.ours, mapping.split(params[name]), strict=True))
     return ours
 
 
 def to_theirs(model: TransformerQKNorm, ours: Tensors, source_row: int = 0) -> Tensors:
     """The reverse: the plugin's parameters, or their gradients, put together again."""
-    return {place.theirs: place.join(ours) for place in places(model, source_row)}
+    return {mapping.theirs: mapping.join(ours) for mapping in mappings(model, source_row)}

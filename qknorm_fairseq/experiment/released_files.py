@@ -6,8 +6,9 @@ specials first; ``mask.LANG.npy`` has 1 for each type that may be produced in LA
 
 import os
 import re
-from collections.abc import Callable
+import zipfile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from qknorm_fairseq.experiment.errors import UserError
 from qknorm_fairseq.experiment.released import LANGUAGES, Tensors, swap_specials
+from qknorm_fairseq.experiment.workspace import write_lines
 
 SPECIALS = ("_PAD_", "_BOS_", "_EOS_", "_UNK_")
 
@@ -39,6 +41,9 @@ def read_params(file: Path) -> Tensors:
     missing = [name for name in ("word_embedding", LANGUAGES) if name not in params]
     if missing:
         raise UserError(f"{file}: missing parameter {missing[0]}")
+    if params["word_embedding"].dim() != 2:
+        shape = tuple(params["word_embedding"].shape)
+        raise UserError(f"{file}: word_embedding has the shape {shape}, not (types, width)")
     return dict(params)
 
 
@@ -82,9 +87,13 @@ def read_mask(path: Path, types: int) -> Tensor:
         mask = np.load(path)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
-    except (OSError, ValueError) as error:
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
         raise UserError(f"{path}: not a NumPy array ({error})") from error
-    if mask.shape != (types,) or not np.isin(mask, (0, 1)).all():
+    if (
+        not isinstance(mask, np.ndarray)
+        or mask.shape != (types,)
+        or not np.isin(mask, (0, 1)).all()
+    ):
         raise UserError(f"{path}: must hold 0 or 1 for each of {types} types")
     return swap_specials(torch.from_numpy(mask.astype(bool)))
 
@@ -97,17 +106,22 @@ def language_of(mask: Path) -> str:
     return match[1]
 
 
-def write_mask(path: Path, mask: Tensor) -> None:
-    """The reverse of :func:`read_mask`."""
-    with path.open("wb") as file:
-        np.save(file, swap_specials(mask).numpy().astype(np.uint8))
+def write(file: Path, target: str, params: Tensors, dictionary: Dictionary, mask: Tensor) -> None:
+    """Write the three files: ``file`` and, beside it, the vocabulary and the mask of ``target``.
 
-
-def write_whole(path: Path, write: Callable[[Path], None]) -> None:
-    """Let ``write`` fill a file aside, and give it its name when that went well."""
-    aside = path.with_name(f".{os.getpid()}.{path.name}")
-    try:
-        write(aside)
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+    Raises:
+        UserError: when one of them is there already; then none is written.
+    """
+    places = [file, file.parent / "vocab.joint", file.parent / f"mask.{target}.npy"]
+    for place in places:
+        if place.exists():
+            raise UserError(f"{place}: is there already; give --to another folder")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=file.parent) as aside:
+        made = [Path(aside) / place.name for place in places]
+        torch.save(params, made[0])
+        write_lines(made[1], vocab_lines(dictionary))
+        with made[2].open("wb") as array:
+            np.save(array, swap_specials(mask).numpy().astype(np.uint8))
+        for whole, place in zip(made, places, strict=True):
+            os.replace(whole, place)

@@ -59,7 +59,7 @@ def score(hypotheses: list[str], references: list[str], language: str) -> Scores
             "line i of one must answer line i of the other"
         )
     for number, line in enumerate(hypotheses, 1):
-        if "@@ " in line and "@@ " not in references[number - 1]:
+        if "@@ " in f"{line} " and "@@ " not in f"{references[number - 1]} ":
             raise UserError(f"hypothesis line {number} still has BPE's «@@ »; join the pieces")
     forms = {
         form: (form(hypotheses, language), form(references, language))
@@ -94,7 +94,7 @@ def _lines(path: Path) -> list[str]:
     return path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
 
 
-def score_files(reference: Path, systems: dict[str, Path], language: str) -> dict[str, Any]:
+def score_files(reference: Path, systems: list[tuple[str, Path]], language: str) -> dict[str, Any]:
     """Score files of translations against one reference; the first is the others' baseline.
 
     Raises:
@@ -102,7 +102,9 @@ def score_files(reference: Path, systems: dict[str, Path], language: str) -> dic
     """
     references = read_lines(reference)
     scores = {}
-    for name, path in systems.items():
+    for name, path in systems:
+        if name in scores:
+            raise UserError(f"two systems are called {name}; give each its own name")
         try:
             scores[name] = score(read_lines(path), references, language)
         except UserError as error:

@@ -22,7 +22,8 @@ from qknorm_fairseq.models.config import (
     TransformerScaleNormConfig,
 )
 from qknorm_fairseq.models.layers import DecoderLayer, EncoderLayer
-from qknorm_fairseq.modules.embedding import OutputProjection, WordEmbedding
+from qknorm_fairseq.modules.embedding import WordEmbedding
+from qknorm_fairseq.modules.output_projection import OutputProjection
 from qknorm_fairseq.modules.positions import SinusoidalPositions
 from qknorm_fairseq.modules.precision import at_least_float32
 from qknorm_fairseq.modules.residual_norm import build_norm

@@ -91,7 +91,7 @@ class MultiheadAttention(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        if embed_dim % num_heads:
+        if num_heads < 1 or embed_dim % num_heads:
             raise ValueError(f"{num_heads} attention heads do not divide the width {embed_dim}")
         self.embed_dim = embed_dim
         self.num_heads = num_heads

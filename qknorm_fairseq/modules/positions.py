@@ -1,4 +1,4 @@
-"""Sinusoidal positions, in the three forms that published numbers carry."""
+"""What is added to each word vector: sinusoids, in three published forms, and the language."""
 
 import math
 

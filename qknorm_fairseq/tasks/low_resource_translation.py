@@ -1,5 +1,6 @@
 """fairseq's translation task with what small corpora need: no sentence lost, dev BLEU true."""
 
+import logging
 from argparse import ArgumentParser
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,12 +20,13 @@ from qknorm_fairseq.criterions.target_vocab_label_smoothed_cross_entropy import 
     TargetVocabLabelSmoothedCrossEntropyCriterion,
 )
 from qknorm_fairseq.dev_bleu import DEV_BLEU
-from qknorm_fairseq.models.transformer_qknorm import TransformerQKNorm
 from qknorm_fairseq.sequence_generator import (
     GNMTSequenceGenerator,
     GNMTSequenceGeneratorWithAlignment,
 )
 from qknorm_fairseq.tasks.metrics_file import MetricsFile
+
+logger = logging.getLogger(__name__)
 
 BLEU_ORDER = 4
 
@@ -110,7 +112,11 @@ class LowResourceTranslationTask(TranslationTask):
         constraints: Any = None,
     ) -> Any:
         """Translate a batch, from the symbol that the model was trained to start from."""
-        starts = {m.start_token() for m in models if isinstance(m, TransformerQKNorm)}
+        # not by their class: in several processes fairseq wraps a model that is training
+        starts = {
+            model.start_token() if hasattr(model, "start_token") else self.tgt_dict.eos()
+            for model in models
+        }
         if len(starts) > 1:
             raise ValueError("an ensemble of models with different --decoder-start")
         with torch.no_grad():
@@ -119,7 +125,7 @@ class LowResourceTranslationTask(TranslationTask):
                 sample,
                 prefix_tokens=prefix_tokens,
                 constraints=constraints,
-                bos_token=starts.pop() if starts else None,
+                bos_token=starts.pop(),
             )
 
     def build_generator(
@@ -203,10 +209,18 @@ class LowResourceTranslationTask(TranslationTask):
         Raises:
             ValueError: when that checkpoint's model may not produce a type of the target.
         """
-        if self.target_types is None:
+        allowed = getattr(model.decoder.output_projection, "target_mask", None)
+        if allowed is None or (allowed.all() and not self.masks_targets):
             return
-        allowed = model.decoder.output_projection.target_mask.cpu()
-        forbidden = (self.target_types & ~allowed).nonzero()[:, 0].tolist()
+        if self.target_types is None:  # the options ask for no mask, the checkpoint has one
+            self.target_types = self._find_target_types()
+        if self.target_types.equal(allowed.cpu()):
+            return
+        forbidden = (self.target_types & ~allowed.cpu()).nonzero()[:, 0].tolist()
+        logger.warning(
+            f"the checkpoint's target mask allows {int(allowed.sum()):,} of {len(allowed):,} "
+            f"types, not the {int(self.target_types.sum()):,} of the training target"
+        )
         if forbidden:
             raise ValueError(
                 f"the checkpoint's target mask forbids {len(forbidden)} types that occur in the "

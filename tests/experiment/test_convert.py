@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from torch import Tensor
 from qknorm_fairseq.cli import main
 from qknorm_fairseq.experiment import convert
 from qknorm_fairseq.experiment.errors import UserError
-from qknorm_fairseq.experiment.parity import read_fixture
+from qknorm_fairseq.experiment.fixture import read_fixture
 
 SPECIALS = ["_PAD_", "_BOS_", "_EOS_", "_UNK_"]
 
@@ -78,10 +79,14 @@ def to_fairseq(folder: Path, *more: str) -> int:
 )
 @pytest.mark.parametrize("source_row", ["0", "1"])
 def test_there_and_back_gives_the_same_bits(
-    tmp_path: Path, kind: dict[str, bool], source_row: str
+    tmp_path: Path,
+    kind: dict[str, bool],
+    source_row: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     params = released_model(tmp_path, **kind)  # type: ignore[arg-type]
     assert to_fairseq(tmp_path, "--source-row", source_row) == 0
+    assert capsys.readouterr().err == ""
     back = tmp_path / "back" / "model.pth"
     assert main(["convert", str(tmp_path / "out"), "--to", str(back)]) == 0
     again = torch.load(back, weights_only=True)
@@ -159,7 +164,11 @@ def break_vocab(folder: Path, line: str, number: int) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("out_bias", None, "model.pth: missing parameter encoder|model.pth: "),
+        ("out_bias", None, "model.pth: missing parameter out_bias"),
+        ("encoder.atts.0.mha_scale.scale", None, "missing parameter encoder.atts.0.mha_scale.scal"),
+        ("decoder.atts.0.biases", None, "missing parameter decoder.atts.0.biases"),
+        ("encoder.scales.4.weight", None, "missing parameter encoder.scales.4.weight"),
+        ("word_embedding", torch.zeros(()), r"word_embedding has the shape \(\)"),
         ("encoder.atts.1.weights", None, "model.pth: missing parameter encoder.atts.1.weights"),
         ("decoder.extra", torch.zeros(2), "model.pth: unknown parameter decoder.extra"),
         ("lang_embedding", torch.zeros(2, 9), r"lang_embedding has the shape \(2, 9\)"),
@@ -184,7 +193,7 @@ def test_a_file_that_does_not_fit_is_named(
             tmp_path / "model.pth",
             tmp_path / "vocab.joint",
             None,
-            convert.Untold(heads=2),
+            convert.ModelFacts(heads=2),
             tmp_path / "out",
         )
 
@@ -212,7 +221,7 @@ def test_a_slip_in_the_vocabulary_is_named(
             tmp_path / "model.pth",
             tmp_path / "vocab.joint",
             tmp_path / "mask.vi.npy",
-            convert.Untold(heads=2),
+            convert.ModelFacts(heads=2),
             tmp_path / "out",
         )
 
@@ -229,6 +238,12 @@ def test_other_slips_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str
     common = ("--vocab", vocab, "--heads", "2", "--out", out)
     assert "nowhere.pth: no such file" in said(tmp_path / "nowhere.pth", *common)
     assert "vocab.joint: not a state dict" in said(vocab, *common)
+    for heads in ("0", "-2"):
+        assert f"{heads} attention heads do not divide" in said(
+            model, *common[:2], "--heads", heads, *common[4:]
+        )
+    (tmp_path / "mask.yy.npy").write_bytes(b"")
+    assert "not a NumPy array" in said(model, *common, "--mask", tmp_path / "mask.yy.npy")
     assert "3 attention heads do not divide" in said(model, *common[:2], "--heads", 3, *common[4:])
     np.save(tmp_path / "mask.xx.npy", np.ones(19))
     assert "0 or 1 for each of 20 types" in said(model, *common, "--mask", tmp_path / "mask.xx.npy")
@@ -238,4 +253,35 @@ def test_other_slips_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert not out.exists()
     assert to_fairseq(tmp_path) == 0
     assert "is there already" in said(model, *common)
-    assert "model.pth: is there already" in said(out, "--to", model)
+    assert "model.pth: is there already; give --to another folder" in said(out, "--to", model)
+    back = tmp_path / "back" / "m.pth"
+    assert "--heads says nothing with --to" in said(out, "--to", back, "--heads", "2")
+    assert "--no-fix-norm says nothing with --to" in said(out, "--to", back, "--no-fix-norm")
+    assert "--out says nothing with --to" in said(out, "--to", back, "--out", tmp_path)
+    assert not back.parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"residual_norm": "none"}, "no model with residual_norm none"),
+        ({"positions": "fairseq"}, "no model with positions fairseq"),
+        ({"output_bias": False}, "no model with output_bias False"),
+        ({"decoder_attention_heads": 4}, "no model with decoder_attention_heads 4"),
+        ({"decoder_layers": 3}, "Missing key"),
+    ],
+)
+def test_a_model_that_the_released_code_does_not_have_is_refused(
+    tmp_path: Path, options: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    released_model(tmp_path)
+    assert to_fairseq(tmp_path) == 0
+    path = tmp_path / "out" / "checkpoint.pt"
+    checkpoint = torch.load(path, weights_only=True)
+    checkpoint["cfg"]["model"] |= options
+    torch.save(checkpoint, path)
+    capsys.readouterr()
+    assert main(["convert", str(path), "--to", str(tmp_path / "back" / "m.pth")]) == 2
+    captured = capsys.readouterr().err
+    assert said in captured and len(captured.splitlines()) == 1
+    assert not (tmp_path / "back").exists()

@@ -60,10 +60,12 @@ def test_text_that_cannot_be_compared_is_refused(tmp_path: Path) -> None:
         score(["a", "b"], ["a"], "en")
     with pytest.raises(UserError, match="hypothesis line 2 still has BPE"):
         score(["a", "wo@@ rd"], ["a", "word"], "en")
+    with pytest.raises(UserError, match="hypothesis line 1 still has BPE"):
+        score(["wo@@"], ["word"], "en")
     (tmp_path / "ref").write_text("a\nb\n")
     (tmp_path / "hyp").write_text("a\n")
     with pytest.raises(UserError, match="hyp: 1 hypotheses and 2 references"):
-        score_files(tmp_path / "ref", {"one": tmp_path / "hyp"}, "en")
+        score_files(tmp_path / "ref", [("one", tmp_path / "hyp")], "en")
 
 
 @pytest.mark.parametrize(
@@ -71,12 +73,22 @@ def test_text_that_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     [
         (["--hyp", "file"], "'file': a name and a file, as qknorm=test.hyp.txt"),
         (["--hyp", "one=nowhere.txt"], "nowhere.txt"),
+        (["--hyp", "a=README.md", "a=setup.py"], "two systems are called a"),
+        (["--hyp", "a=README.md", "--json", "tests"], "--json tests: is a folder; name a file"),
     ],
 )
 def test_slips_on_the_command_line_are_named(
-    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "ref").write_text("a\n")
+    (tmp_path / "tests").mkdir()
+    for name in ("README.md", "setup.py"):
+        (tmp_path / name).write_text("a\n")
+    monkeypatch.chdir(tmp_path)
     try:
         status = main(["score", "--ref", str(tmp_path / "ref"), *words])
     except SystemExit as error:

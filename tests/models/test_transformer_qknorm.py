@@ -253,7 +253,7 @@ def test_words_are_dropped_in_training_alone_and_the_batch_stays_as_it_was() -> 
 
 
 @pytest.mark.parametrize("side", ["source", "target"])
-def test_words_are_dropped_on_both_sides(side: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_are_dropped_on_both_sides(side: str) -> None:
     model = build(dropout=0.0, word_dropout=1.0).train()
     src, lengths, tgt = batch()
     seen: dict[str, Tensor] = {}

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from qknorm_fairseq.modules.embedding import OutputProjection, WordEmbedding
+from qknorm_fairseq.modules.embedding import WordEmbedding
+from qknorm_fairseq.modules.output_projection import OutputProjection
 
 TYPES, DIM, PAD = 20, 8, 1
 

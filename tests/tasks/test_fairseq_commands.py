@@ -207,6 +207,29 @@ def test_a_mask_that_forbids_a_training_target_is_refused(
     assert f"forbids 1 types that occur in the training targets, the first is {word!r}" in said
 
 
+def test_a_forbidding_mask_is_refused_also_where_none_is_asked_for(
+    trained: Path, tmp_path: Path, refused: Train
+) -> None:
+    state = torch.load(trained / "checkpoint_last.pt", weights_only=True)
+    state["model"]["decoder.output_projection.target_mask"][8:] = False
+    torch.save(state, tmp_path / "checkpoint_last.pt")
+    said = refused(tmp_path, "transformer_qknorm", 130, "--no-target-vocab-mask")
+    assert "types that occur in the training targets, the first is" in said
+
+
+def test_dev_bleu_of_a_model_that_starts_from_bos_is_measured_from_bos(
+    train: Train, workspace: Workspace, command: Command, tmp_path: Path
+) -> None:
+    train(tmp_path, "transformer_qknorm", 80, "--decoder-start", "bos")
+    generate(command, workspace, tmp_path / "checkpoint_best.pt", "valid", tmp_path / "log")
+    hypotheses = parse_hypotheses(tmp_path / "log", 13)
+    references = read_lines(workspace.data("tiny") / "raw" / "dev.yy")
+    score = BLEU(tokenize="none", force=True).corpus_score(hypotheses, [references]).score
+    best = max(row["dev_bleu"] for row in metrics(tmp_path))
+    assert best > 5, "too little was learned for the comparison to mean anything"
+    assert score == pytest.approx(best, abs=0.01)
+
+
 def test_a_criterion_that_cannot_do_with_a_mask_is_refused(refused: Train, tmp_path: Path) -> None:
     stock = ("--criterion", "label_smoothed_cross_entropy")
     said = refused(tmp_path, "transformer_qknorm", 2, *stock)
@@ -329,12 +352,14 @@ def test_hydra_builds_the_arm_that_its_yaml_names(
         f"model._name={arch}",
         f"task.data={workspace.data('tiny') / 'bin'}",
         "optimization.max_update=1",
+        "lr_scheduler._name=validation_decay",
         cwd=tmp_path,
     )
     checkpoint = tmp_path / "runs/hydra/checkpoints/checkpoint_last.pt"
     assert checkpoint.exists(), done.stdout[-2000:] + done.stderr[-2000:]
     state = torch.load(checkpoint, weights_only=True)
     assert state["cfg"]["model"]["_name"] == arch
+    assert state["optimizer_history"][-1]["lr_scheduler_state"]["decays"] == 0
     found = {
         kind: count
         for kind in ("qk.g", "layer_norm.g")

@@ -1,14 +1,21 @@
 """Beam search: GNMT's scores, and a hypothesis that does not depend on its batch."""
 
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from fairseq.distributed import ModuleProxyWrapper
 from tiny import EOS, PAD, TYPES, Task, batch, build
-from torch import Tensor
+from torch import Tensor, nn
 
 from qknorm_fairseq.models.transformer_qknorm import TransformerQKNorm
 from qknorm_fairseq.sequence_generator import GNMTSequenceGenerator
+from qknorm_fairseq.tasks.low_resource_translation import (
+    LowResourceTranslationConfig,
+    LowResourceTranslationTask,
+)
 
 
 def model() -> TransformerQKNorm:
@@ -88,3 +95,26 @@ def test_the_first_symbol_is_never_eos_and_padding_never_comes() -> None:
     hypotheses: list[Any] = [h["tokens"] for beams in translate(network, src) for h in beams]
     assert all(tokens[0] != EOS for tokens in hypotheses)
     assert all((tokens != PAD).all() and (tokens < TYPES).all() for tokens in hypotheses)
+
+
+class Wrapped(nn.Module):
+    """As fairseq hands a model that trains in several processes to the task."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+
+@pytest.mark.parametrize("wrap", [lambda m: m, lambda m: ModuleProxyWrapper(Wrapped(m))])
+@pytest.mark.parametrize("start", ["eos", "bos"])
+def test_the_task_starts_a_translation_where_the_model_was_trained_to(
+    wrap: Callable[[nn.Module], nn.Module], start: str
+) -> None:
+    cfg, dictionary = LowResourceTranslationConfig(), Task().target_dictionary
+    task = LowResourceTranslationTask(cfg, dictionary, dictionary)
+    seen: list[Any] = []
+    generator = SimpleNamespace(generate=lambda *args, bos_token, **more: seen.append(bos_token))
+    task.inference_step(generator, [wrap(build(decoder_start=start))], {})
+    assert seen == [{"eos": EOS, "bos": dictionary.bos()}[start]]
+    with pytest.raises(ValueError, match="different --decoder-start"):
+        task.inference_step(generator, [build(), build(decoder_start="bos")], {})

@@ -44,7 +44,7 @@ def _option(default: Any, help_text: str) -> Any:
 class ValidationDecayConfig(FairseqDataclass):
     """Options of the schedule; ``--lr`` is the peak that the ramp leads to."""
 
-    warmup_updates: int = _option(8000, "updates of the straight ramp from 0 to --lr")
+    warmup_updates: int = _option(8000, "w of the ramp --lr * n / w; flat from n = w - 1 on")
     decay_rule: DecayRule = _option(
         DecayRule.released,
         "decay when dev BLEU falls below each of the last --lr-patience scores (the released "
@@ -64,7 +64,8 @@ class ValidationDecay(FairseqLRScheduler):
     This is UPFLAT_WU of the released code and ValDecay of Nguyen & Salazar (2019), table 4:
     with ``lr`` = (512 * 8000)^-0.5 the ramp is 512^-0.5 * n * 8000^-1.5. The flat part has
     the rate of the ramp's last update, 7,999. Scores of validations in the warm-up count for
-    those after it, but do not decay.
+    those after it, but do not decay. The released code reads BLEU with two decimals off
+    multi-bleu.perl; here it has four, so that a tie there may be a decision here.
 
     Below ``min_lr`` the rate is 0: the weights stay as they are, and fairseq, which looks at
     ``--stop-min-lr 0`` between epochs only, ends the training with this epoch.
