@@ -125,8 +125,9 @@ def _score(arguments: argparse.Namespace) -> None:
     from qknorm_fairseq.experiment.score import score_files, score_table
     from qknorm_fairseq.experiment.workspace import write_json
 
-    if arguments.json and arguments.json.is_dir():
-        raise UserError(f"--json {arguments.json}: is a folder; name a file")
+    read = [arguments.ref, *(path for _, path in arguments.hyp)]
+    if arguments.json and (arguments.json.is_dir() or arguments.json in read):
+        raise UserError(f"--json {arguments.json}: name a file of its own")
     results = score_files(arguments.ref, arguments.hyp, arguments.language)
     print(score_table(results))
     if arguments.json:
@@ -166,7 +167,9 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--seed", type=int, default=1)
     _add_training(train)
     train.add_argument(
-        "--print-command", action="store_true", help="print the fairseq-train line and stop"
+        "--print-command",
+        action="store_true",
+        help="print the fairseq-train line, for data prepared before, and stop",
     )
     train.set_defaults(run=_train)
     _add_score(commands)

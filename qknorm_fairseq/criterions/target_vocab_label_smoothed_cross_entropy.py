@@ -72,6 +72,8 @@ class TargetVocabLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCri
     def __init__(
         self, task: Any, sentence_avg: bool, label_smoothing: float, smoothing: str
     ) -> None:
+        if not 0 <= label_smoothing < 1:
+            raise ValueError(f"--label-smoothing {label_smoothing}: must be in [0, 1)")
         super().__init__(task, sentence_avg, label_smoothing)
         self.smoothing = str(smoothing)
 

@@ -5,6 +5,7 @@ released code's files, and must be said. The values are carried over in the dtyp
 have, so a round trip gives the same bits.
 """
 
+import re
 import shlex
 import warnings
 from dataclasses import dataclass, fields
@@ -58,6 +59,9 @@ def from_released(
     target = facts.target or (files.language_of(mask) if mask else "tgt")
     if target == source:
         raise UserError(f"--source and --target are both {target}")
+    for language in (source, target):
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", language):
+            raise UserError(f"{language!r} is no language code")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out}: is there already; choose another --out, or remove it")
     params = files.read_params(file)
@@ -106,19 +110,26 @@ def to_released(
         language, dictionary = _find_dictionary(path, str(task["data"]), task["target_lang"])
         row = facts.source_row
         if row is None:
-            row = checkpoint["extra_state"].get("released_source_row", 0)
+            row = (checkpoint["extra_state"] or {}).get("released_source_row", 0)
+        if row not in (0, 1):
+            raise UserError(f"released_source_row is {row!r}, but must be 0 or 1")
         _refuse_what_they_lack(options)
         model = released.build(dict(options), len(dictionary))
         model.load_state_dict(state)
         params = released.to_theirs(model, state, row)
-    except (KeyError, TypeError) as error:
-        raise UserError(f"{path}: not a checkpoint of this plugin ({error} is missing)") from error
+        notes = _untold(options, row)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path}: not a checkpoint of this plugin ({error})") from error
     except RuntimeError as error:  # torch: names or shapes
         raise UserError(f"{path}: {' '.join(str(error).split())[:200]}") from error
     except UserError as error:
         where = "" if str(path) in str(error) else f"{path}: "
         raise UserError(f"{where}{error}") from error
     files.write(file, language, params, dictionary, state[MASK])
+    return notes
+
+
+def _untold(options: dict[str, Any], row: int) -> list[str]:
     notes = [
         f"not told by these files: {options['encoder_attention_heads']} heads, "
         f"{'' if options['fix_norm'] else 'no '}FixNorm, {options['positions']} positions, "
@@ -200,7 +211,8 @@ def _checkpoint(
 def _find_checkpoint(run: Path) -> Path:
     if run.is_file():
         return run
-    for path in (run / "checkpoints" / "checkpoint_best.pt", run / CHECKPOINT):
+    best = "checkpoint_best.pt"
+    for path in (run / "checkpoints" / best, run / best, run / CHECKPOINT):
         if path.exists():
             return path
     raise UserError(f"{run}: no run with a checkpoint; give a run's folder or a checkpoint file")
@@ -214,7 +226,10 @@ def _find_dictionary(checkpoint: Path, data: str, language: str | None) -> tuple
             target = data_utils.infer_language_pair(str(folder))[1]
         path = folder / f"dict.{target}.txt"
         if path.exists():
-            return str(target), Dictionary.load(str(path))
+            try:
+                return str(target), Dictionary.load(str(path))
+            except (ValueError, RuntimeError) as error:
+                raise UserError(f"{path}: not a dictionary of fairseq's ({error})") from error
     raise UserError(f"its dictionary is not there: {path}")
 
 

@@ -61,6 +61,8 @@ def read_lines(path: Path) -> list[str]:
         raise UserError(
             f"{path}, line {number}: byte {error.start} is not UTF-8; convert the file"
         ) from error
+    except FileNotFoundError as error:
+        raise UserError(f"{path}: no such file") from error
     except (EOFError, OSError, zlib.error) as error:
         raise UserError(f"{path}: cannot be read ({error}); fetch it again") from error
     if not text.strip():

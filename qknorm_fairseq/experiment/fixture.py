@@ -17,6 +17,7 @@ SPECIALS = {"pad": 0, "bos": 1, "eos": 2, "unk": 3}
 INPUTS = ("src", "tgt", "targets", "logit_mask")
 LOSSES = ("loss", "nll_loss", "num_words", "opt_loss")  # what every fixture holds
 LAYERS = ("num_enc_layers", "num_dec_layers")
+FLOATS = (np.float64, np.float32)
 SIZES = ("embed_dim", "ff_dim", *LAYERS, "num_heads", "joint_vocab_size")
 SWITCHES = ("use_bias", "fix_norm", "pre_act", "mask_logit", "mha_sup", "scnorm")
 
@@ -41,7 +42,7 @@ class Fixture:
 
     def tensor(self, name: str, dtype: torch.dtype) -> Tensor:
         value = torch.from_numpy(np.array(self.arrays[name]))
-        return value.to(dtype) if value.is_floating_point() else value
+        return value.to(dtype) if value.is_floating_point() else value.long()
 
     def tensors(self, kind: str, dtype: torch.dtype) -> dict[str, Tensor]:
         """All that stands under ``kind/``, by the rest of its name."""
@@ -98,6 +99,8 @@ def _wrong_options(meta: dict[str, Any]) -> list[str]:
     for name in SWITCHES:
         if type(config[name]) is not bool:
             wrong.append(f"option {name} is {config[name]!r}, but must be true or false")
+    if not isinstance(meta["beam_best"], dict | list) or not meta["beam_best"]:
+        wrong.append("beam_best must be a list, or a dictionary by setting")
     for name in ("label_smoothing", "seq_len_threshold"):
         if not isinstance(config[name], int | float):
             wrong.append(f"option {name} is {config[name]!r}, but must be a number")
@@ -117,5 +120,12 @@ def _wrong_arrays(config: dict[str, Any], arrays: dict[str, np.ndarray]) -> list
         wrong.append(f"in/src {src}, in/tgt {tgt} and in/targets {targets} are not of one batch")
     if mask != (types,):
         wrong.append(f"in/logit_mask has the shape {mask}, not ({types},)")
+    elif not np.isin(arrays["in/logit_mask"], (0, 1)).all():
+        wrong.append("in/logit_mask must hold 0 or 1")
+    wrong += [
+        f"{key} holds {array.dtype}, not floats"
+        for key, array in arrays.items()
+        if key.startswith(("param/", "grad/", "out/")) and array.dtype not in FLOATS
+    ]
     wrong += [f"out/{name} is missing" for name in LOSSES if f"out/{name}" not in arrays]
     return wrong

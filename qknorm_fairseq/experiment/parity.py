@@ -5,6 +5,7 @@ inputs, activations, losses, gradients and best translations. The same model is 
 given the same parameters and inputs, and everything that the file holds is compared.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -83,7 +84,7 @@ class Comparison:
         if "n_params" in self.fixture.meta:
             count = sum(parameter.numel() for parameter in self.model.parameters())
             same = count == self.fixture.meta["n_params"]
-            yield Row("n_params", 0.0 if same else float("inf"))
+            yield Row("n_params", 0.0 if same else math.inf)
         yield from self._beams()
 
     def _run(self) -> dict[str, tuple[Tensor, Tensor | None]]:
@@ -196,28 +197,42 @@ class Comparison:
 def _difference(ours: Tensor, theirs: Tensor, used: Tensor | None) -> float:
     """max |a - b| / max |b| over the elements that count; infinite for another shape."""
     if ours.shape != theirs.shape:
-        return float("inf")
+        return math.inf
     if used is not None:
         ours, theirs = ours[used], theirs[used]
     largest = theirs.abs().max().item() or 1.0
-    difference = (ours - theirs).abs().max().item() / largest
-    return difference if difference == difference else float("inf")  # NaN is no agreement
+    return _or_infinite((ours - theirs).abs().max().item() / largest)
 
 
 def _beam_difference(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> float:
     """The largest difference of a score; infinite when a translation is another."""
     if [best["tokens"] for best in ours] != [best["tokens"] for best in theirs]:
-        return float("inf")
+        return math.inf
     return max(
-        abs(mine[name] - its[name]) / abs(its[name])
+        _or_infinite(abs(mine[name] - its[name]) / abs(its[name]))
         for mine, its in zip(ours, theirs, strict=True)
         for name in ("score", "logprob")
     )
 
 
+def _or_infinite(difference: float) -> float:
+    """NaN is no agreement."""
+    return math.inf if math.isnan(difference) else difference
+
+
 def compare(fixture: Fixture, dtype: str) -> tuple[list[Row], float]:
-    """All rows of a fixture and the largest difference among them."""
-    rows = list(Comparison(fixture, dtype).rows())
+    """All rows of a fixture and the largest difference among them.
+
+    Raises:
+        UserError: when what the file holds does not go together.
+    """
+    try:
+        rows = list(Comparison(fixture, dtype).rows())
+    except UserError:
+        raise
+    except Exception as error:  # a file can be wrong in more ways than can be foreseen
+        what = f"{type(error).__name__}: {str(error).splitlines()[:1]}"
+        raise UserError(f"{fixture.path}: what it holds does not go together ({what})") from error
     return rows, max(row.difference for row in rows if row.difference is not None)
 
 

@@ -30,7 +30,7 @@ def load(path: Path, what: str) -> Any:
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except Exception as error:  # torch has no one error for what is not its own
-        raise UserError(f"{path}: not a {what}: {str(error).splitlines()[0]}") from error
+        raise UserError(f"{path}: not a {what} that torch can read") from error
 
 
 def read_params(file: Path) -> Tensors:
@@ -41,6 +41,9 @@ def read_params(file: Path) -> Tensors:
     missing = [name for name in ("word_embedding", LANGUAGES) if name not in params]
     if missing:
         raise UserError(f"{file}: missing parameter {missing[0]}")
+    for name, value in params.items():
+        if not value.is_floating_point() or value.is_meta or value.layout != torch.strided:
+            raise UserError(f"{file}: parameter {name} holds no plain floating-point numbers")
     if params["word_embedding"].dim() != 2:
         shape = tuple(params["word_embedding"].shape)
         raise UserError(f"{file}: word_embedding has the shape {shape}, not (types, width)")
@@ -95,6 +98,8 @@ def read_mask(path: Path, types: int) -> Tensor:
         or not np.isin(mask, (0, 1)).all()
     ):
         raise UserError(f"{path}: must hold 0 or 1 for each of {types} types")
+    if not mask[SPECIALS.index("_EOS_")]:
+        raise UserError(f"{path}: forbids _EOS_: no translation would end")
     return swap_specials(torch.from_numpy(mask.astype(bool)))
 
 
@@ -113,6 +118,8 @@ def write(file: Path, target: str, params: Tensors, dictionary: Dictionary, mask
         UserError: when one of them is there already; then none is written.
     """
     places = [file, file.parent / "vocab.joint", file.parent / f"mask.{target}.npy"]
+    if file in places[1:]:
+        raise UserError(f"--to {file}: the name of another of the three files; say FILE.pth")
     for place in places:
         if place.exists():
             raise UserError(f"{place}: is there already; give --to another folder")

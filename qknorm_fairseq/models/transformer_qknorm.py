@@ -161,6 +161,8 @@ class TransformerQKNorm(TransformerModelBase):
                 f"--encoder-embed-dim {options.encoder_embed_dim} and --decoder-embed-dim "
                 f"{options.decoder_embed_dim} differ, but the two share one table"
             )
+        if not 0 <= options.word_dropout < 1:
+            raise ValueError(f"--word-dropout {options.word_dropout}: must be in [0, 1)")
         options.share_all_embeddings = True
         options.decoder_input_dim = options.decoder_output_dim = options.decoder_embed_dim
         return super().build_model(TransformerConfig.from_namespace(options), task)

@@ -105,3 +105,9 @@ def test_half_precision_logits_are_summed_in_float32() -> None:
     ):
         assert isinstance(value, Tensor) and value.dtype == torch.float32
         assert value.item() == pytest.approx(exact.item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("epsilon", [-1.0, 1.0, 2.0])
+def test_a_smoothing_that_is_none_is_refused(epsilon: float) -> None:
+    with pytest.raises(ValueError, match="--label-smoothing"):
+        ours("reference", epsilon)

@@ -237,7 +237,7 @@ def test_other_slips_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "needs --vocab, --heads and --out" in said(model, "--vocab", vocab)
     common = ("--vocab", vocab, "--heads", "2", "--out", out)
     assert "nowhere.pth: no such file" in said(tmp_path / "nowhere.pth", *common)
-    assert "vocab.joint: not a state dict" in said(vocab, *common)
+    assert "vocab.joint: not a state dict that torch can read" in said(vocab, *common)
     for heads in ("0", "-2"):
         assert f"{heads} attention heads do not divide" in said(
             model, *common[:2], "--heads", heads, *common[4:]
@@ -250,8 +250,14 @@ def test_other_slips_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str
     shutil.copy(tmp_path / "mask.vi.npy", tmp_path / "m.npy")
     assert "say the language with --target" in said(model, *common, "--mask", tmp_path / "m.npy")
     assert "no run with a checkpoint" in said(tmp_path, "--to", tmp_path / "x.pth")
+    np.save(tmp_path / "mask.zz.npy", np.zeros(20))
+    assert "forbids _EOS_" in said(model, *common, "--mask", tmp_path / "mask.zz.npy")
+    assert "'a/b' is no language code" in said(model, *common, "--source", "a/b")
+    (tmp_path / "empty.pth").write_bytes(b"")
+    assert "not a state dict that torch can read" in said(tmp_path / "empty.pth", *common)
     assert not out.exists()
     assert to_fairseq(tmp_path) == 0
+    assert "name of another of the three" in said(out, "--to", tmp_path / "b" / "vocab.joint")
     assert "is there already" in said(model, *common)
     assert "model.pth: is there already; give --to another folder" in said(out, "--to", model)
     back = tmp_path / "back" / "m.pth"

@@ -178,6 +178,25 @@ def test_a_fixture_that_does_not_fit_is_named(
     assert "bad.npz" in str(error.value)
 
 
+def test_nan_and_nonsense_are_no_agreement(reference: Path, tmp_path: Path) -> None:
+    path = fixture_path(reference, "trained_sdpa_scalenorm")
+    with np.load(path) as file:
+        arrays = {key: file[key] for key in file.files}
+    for i, (value, status) in enumerate(((float("nan"), 1), ("x", 2), ({}, 2), (None, 2))):
+        meta = json.loads(str(arrays["meta"]))
+        if i < 2:
+            meta["beam_best"][SETTINGS[0]][0]["score"] = value
+        else:
+            meta["beam_best"] = value
+        arrays["meta"] = np.array(json.dumps(meta))
+        np.savez(tmp_path / "bad.npz", **arrays)
+        arrays["meta"] = np.load(path)["meta"]
+        assert main(["parity", str(tmp_path / "bad.npz")]) == status, value
+    arrays["out/loss"] = np.array(float("nan"))
+    np.savez(tmp_path / "bad.npz", **arrays)
+    assert main(["parity", str(tmp_path / "bad.npz")]) == 1
+
+
 def test_what_is_no_fixture_is_named(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("nothing")
     (tmp_path / "empty.npz").write_text("")

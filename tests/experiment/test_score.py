@@ -74,7 +74,7 @@ def test_text_that_cannot_be_compared_is_refused(tmp_path: Path) -> None:
         (["--hyp", "file"], "'file': a name and a file, as qknorm=test.hyp.txt"),
         (["--hyp", "one=nowhere.txt"], "nowhere.txt"),
         (["--hyp", "a=README.md", "a=setup.py"], "two systems are called a"),
-        (["--hyp", "a=README.md", "--json", "tests"], "--json tests: is a folder; name a file"),
+        (["--hyp", "a=README.md", "--json", "tests"], "--json tests: name a file of its own"),
     ],
 )
 def test_slips_on_the_command_line_are_named(

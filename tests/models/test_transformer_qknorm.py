@@ -254,7 +254,7 @@ def test_words_are_dropped_in_training_alone_and_the_batch_stays_as_it_was() -> 
 
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_words_are_dropped_on_both_sides(side: str) -> None:
-    model = build(dropout=0.0, word_dropout=1.0).train()
+    model = build(dropout=0.0, word_dropout=1 - 1e-9).train()
     src, lengths, tgt = batch()
     seen: dict[str, Tensor] = {}
     watched = {"source": model.encoder, "target": model.decoder}[side]
@@ -303,3 +303,9 @@ def test_first_values_are_those_of_the_released_code() -> None:
     assert language.std().item() == pytest.approx(256**-0.5, rel=0.2)
     assert model.decoder.output_projection.bias.abs().max() == 0
     assert model.encoder.embed_tokens.weight.abs().max() <= 0.01
+
+
+@pytest.mark.parametrize("probability", [-0.1, 1.0, float("nan")])
+def test_a_word_dropout_that_is_no_probability_is_refused(probability: float) -> None:
+    with pytest.raises(ValueError, match="--word-dropout"):
+        build(word_dropout=probability)

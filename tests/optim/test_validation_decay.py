@@ -178,6 +178,9 @@ def test_what_it_refuses() -> None:
         schedule(lr=[1.0, 0.5])
     with pytest.raises(ValueError, match="--stop-min-lr 0"):
         schedule(min_lr=1e-5, stop_min_lr=-1.0)
+    for wrong in ({"warmup_updates": -5}, {"lr_shrink": 0.0}, {"lr_shrink": 2.0}):
+        with pytest.raises(ValueError, match=r"--warmup-updates .* --lr-shrink"):
+            schedule(**wrong)
     with pytest.raises(ValueError, match="--lr-patience 0"):
         schedule(lr_patience=0)
     DEV_BLEU.expected = False

@@ -81,6 +81,11 @@ class ValidationDecay(FairseqLRScheduler):
             raise ValueError(f"--lr {cfg.lr}: validation_decay takes one rate, the peak")
         if cfg.lr_patience < 1:
             raise ValueError(f"--lr-patience {cfg.lr_patience}: must be at least 1")
+        if cfg.warmup_updates < 0 or not 0 < cfg.lr_shrink <= 1:
+            raise ValueError(
+                f"--warmup-updates {cfg.warmup_updates}, --lr-shrink {cfg.lr_shrink}: must be at "
+                "least 0, and in (0, 1]"
+            )
         if not DEV_BLEU.expected:
             raise ValueError(
                 "--lr-scheduler validation_decay goes by the dev BLEU of --task "
