@@ -69,19 +69,22 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+PROTOCOLS = {"tokenised", "nltk_13a", "moses_13a", "chrf2pp"}  # the interface's names
+
+
 def test_every_part_of_the_result_is_there(three: Path) -> None:
     results = json.loads((three / "out/results/tiny.json").read_text())
     assert list(results["arms"]) == ["scalenorm", "qknorm"]
     assert results["lines"] == 3
     for arm in results["arms"].values():
         assert arm["seeds"] == [1]
-        assert set(arm["scores"]) == {"tokenised", "moses_13a"}
+        assert set(arm["scores"]) == PROTOCOLS
         for score in arm["scores"].values():
             assert set(score) == {"mean", "sd", "runs", "signature"}
             assert score["sd"] is None
             assert score["runs"] == [score["mean"]]
     names = {(c["a"], c["b"], c["protocol"], c["seed"]) for c in results["comparisons"]}
-    assert names == {("scalenorm", "qknorm", p, 1) for p in ("tokenised", "moses_13a")}
+    assert names == {("scalenorm", "qknorm", p, 1) for p in PROTOCOLS}
     assert results["paper"] == {"scalenorm": 22.01, "qknorm": 24.21}
     table = (three / "out/results/tiny.md").read_text()
     assert "| qknorm − scalenorm |" in table
