@@ -75,7 +75,6 @@ def _prepare(arguments: argparse.Namespace) -> None:
 
 def _train(arguments: argparse.Namespace) -> None:
     from qknorm_fairseq.experiment import reproduce
-    from qknorm_fairseq.experiment.console import Stages
 
     plan = _one_run_plan(
         arguments, arguments.arm, arguments.seed, arguments.profile, arguments.precision
@@ -83,11 +82,7 @@ def _train(arguments: argparse.Namespace) -> None:
     if arguments.print_command:
         print(shlex.join(["fairseq-train", *plan.runs[0].arguments()]))
         return
-    print(plan.headline(), flush=True)
-    stages = Stages(total=2)
-    manifest = reproduce.prepare_stage(plan, stages)
-    reproduce.train_stage(plan, stages, manifest)
-    print(plan.runs[0].folder)
+    reproduce.train(plan)
 
 
 def _parity(arguments: argparse.Namespace) -> None:

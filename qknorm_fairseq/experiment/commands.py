@@ -19,6 +19,7 @@ def environment(device: str) -> dict[str, str]:
     make a training fifteen times slower.
     """
     env = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
+    env["QKNORM_PROCESS"] = str(os.getpid())  # with which a training is to stop
     env["OMP_WAIT_POLICY"] = "passive"
     if device == "cpu":
         env["OMP_NUM_THREADS"] = env["MKL_NUM_THREADS"] = "1"
@@ -27,8 +28,14 @@ def environment(device: str) -> dict[str, str]:
     return env
 
 
-def start_logged(command: list[str], log: Path, device: str = "cpu") -> "subprocess.Popen[bytes]":
-    """Start ``command`` with all that it prints appended to ``log``."""
+def start_logged(
+    command: list[str], log: Path, device: str = "cpu", keep: tuple[int, ...] = ()
+) -> "subprocess.Popen[bytes]":
+    """Start ``command`` with all that it prints appended to ``log``.
+
+    Args:
+        keep: file descriptors that it shares with this process.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as file:
         return subprocess.Popen(
@@ -37,6 +44,7 @@ def start_logged(command: list[str], log: Path, device: str = "cpu") -> "subproc
             stdout=file,
             stderr=subprocess.STDOUT,
             env=environment(device),
+            pass_fds=keep,
         )
 
 

@@ -10,6 +10,7 @@ from qknorm_fairseq.experiment import estimate
 from qknorm_fairseq.experiment.console import Stages
 from qknorm_fairseq.experiment.corpus import find_files, read_lines
 from qknorm_fairseq.experiment.errors import StageFailed, UserError
+from qknorm_fairseq.experiment.lock import own_all
 from qknorm_fairseq.experiment.prepare import Manifest, prepare
 from qknorm_fairseq.experiment.report import ScoredRun, collect, write_report
 from qknorm_fairseq.experiment.run import Run, make_run
@@ -95,11 +96,12 @@ def reproduce(plan: Plan) -> None:
     print(plan.headline(), flush=True)
     stages = Stages(total=4)
     manifest = prepare_stage(plan, stages)
-    train_stage(plan, stages, manifest)
-    _translate_stage(plan, stages)
-    stages.start("score", ", ".join(PROTOCOLS))
-    scored = [ScoredRun(run, score_run(run)) for run in plan.runs]
-    stages.done(f"{_count(plan.runs)} scored")
+    with own_all(run.folder for run in plan.runs) as locks:
+        train_stage(plan, stages, manifest, locks)
+        _translate_stage(plan, stages)
+        stages.start("score", ", ".join(PROTOCOLS))
+        scored = [ScoredRun(run, score_run(run)) for run in plan.runs]
+        stages.done(f"{_count(plan.runs)} scored")
     report = write_report(collect(scored, manifest["pairs"]["test"]), plan.workspace)
     print(f"\n{report}\n\n{plan.workspace.result(plan.pair.name, 'md')}  .json")
     print(f"each run's checkpoints, logs and translations: {plan.runs[0].folder.parents[1]}")
@@ -136,7 +138,18 @@ def prepare_stage(plan: Plan, stages: Stages) -> Manifest:
     return manifest
 
 
-def train_stage(plan: Plan, stages: Stages, manifest: Manifest) -> None:
+def train(plan: Plan) -> None:
+    """Prepare the data and train the runs, no more."""
+    print(plan.headline(), flush=True)
+    stages = Stages(total=2)
+    manifest = prepare_stage(plan, stages)
+    with own_all(run.folder for run in plan.runs) as locks:
+        train_stage(plan, stages, manifest, locks)
+    for run in plan.runs:
+        print(run.folder)
+
+
+def train_stage(plan: Plan, stages: Stages, manifest: Manifest, locks: dict[Path, int]) -> None:
     """Train each run to its end and see that it looked at the whole dev set."""
     waiting = [run for run in plan.runs if not run.is_finished()]
     stages.start("train", ", ".join(run.name for run in waiting) or "nothing to do")
@@ -144,7 +157,7 @@ def train_stage(plan: Plan, stages: Stages, manifest: Manifest) -> None:
         run.check(manifest)
     for run in plan.runs:
         run.begin(manifest)
-    train_all(waiting, plan.devices)
+    train_all(waiting, plan.devices, locks)
     for run in plan.runs:
         seen, there = [row["dev_lines"] for row in run.metrics()], manifest["pairs"]["dev"]
         if set(seen) != {there}:

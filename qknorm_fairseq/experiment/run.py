@@ -39,6 +39,13 @@ PIPELINE: Options = {
     "num-workers": 0,  # small batches: a process that prepares them costs more than it saves
 }
 
+# a second checkpoint of the grid, should the newest be broken
+KEPT: Options = {"keep-interval-updates": 2}
+
+# what may change between the beginning of a run and its end
+FREE = {"max-update", "max-epoch", "stop-time-hours", "stop-min-lr", "patience"}
+FREE |= {"keep-interval-updates", "log-interval", "log-format"}
+
 
 @dataclass(frozen=True)
 class Run:
@@ -88,7 +95,7 @@ class Run:
             "save-dir": self.folder / "checkpoints",
             "metrics-file": self.folder / "metrics.jsonl",
         }
-        return [str(self.data / "bin"), *as_arguments({**pipeline, **self.options})]
+        return [str(self.data / "bin"), *as_arguments({**pipeline, **self.options, **KEPT})]
 
     @property
     def languages(self) -> Options:
@@ -100,13 +107,14 @@ class Run:
         return [sys.executable, "-m", "qknorm_fairseq.launch", *self.arguments()]
 
     def is_finished(self) -> bool:
-        """Whether the training has reached its end."""
-        return (self.folder / "finished.json").exists()
+        """Whether the training has reached its end, as far off as it is wanted now."""
+        path = self.folder / "finished.json"
+        return path.exists() and json.loads(path.read_text()).get("of", 0) >= self.updates
 
     def mark_finished(self) -> None:
         """Record that the training ended, and after which update it was last validated."""
         updates = max((row["update"] for row in self.metrics()), default=self.updates)
-        write_json(self.folder / "finished.json", {"updates": updates})
+        write_json(self.folder / "finished.json", {"updates": updates, "of": self.updates})
 
     def best(self) -> dict[str, Any]:
         """The row of the best checkpoint: fairseq keeps the latest of equals."""
@@ -186,6 +194,6 @@ def _differences(begun: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
     old, new = flat(begun), flat(wanted)
     return [
         f"{name} was {old.get(name, 'not set')}, now {new.get(name, 'not set')}"
-        for name in sorted(old.keys() | new.keys())
+        for name in sorted((old.keys() | new.keys()) - FREE)
         if old.get(name) != new.get(name)
     ]

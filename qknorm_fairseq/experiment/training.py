@@ -1,10 +1,12 @@
 """Trains runs, some at a time, each in a process of its own; shows how far they are."""
 
 import json
+import os
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from qknorm_fairseq.experiment.commands import (
     POLL_SECONDS,
@@ -13,8 +15,12 @@ from qknorm_fairseq.experiment.commands import (
     start_logged,
 )
 from qknorm_fairseq.experiment.console import Progress
-from qknorm_fairseq.experiment.errors import StageFailed
+from qknorm_fairseq.experiment.errors import StageFailed, UserError
+from qknorm_fairseq.experiment.lock import sign
 from qknorm_fairseq.experiment.run import Run
+
+REFUSED = 2  # exit status of a training that did not begin, for a reason that it prints
+STOP_SECONDS = 120  # for an update to be finished and saved
 
 
 def last_update(lines: list[bytes], before: int) -> int:
@@ -26,31 +32,32 @@ def last_update(lines: list[bytes], before: int) -> int:
 
 
 def has_reached_its_end(run: Run) -> bool:
-    """Whether the last checkpoint is of the last update.
+    """Whether the newest sound checkpoint is of the last update, its validation done.
 
     fairseq looks at its limit after an update alone: resumed there, it would train one more.
     """
-    last = run.folder / "checkpoints" / "checkpoint_last.pt"
-    if not last.exists():
+    folder = run.folder / "checkpoints"
+    if not folder.exists():
         return False
-    import torch  # slow to import
+    from qknorm_fairseq import checkpoints  # torch is slow to import
 
     try:
-        state = torch.load(last, map_location="cpu", mmap=True)
-    except (RuntimeError, OSError):  # torn: the training will say so, in its log
-        return False
-    return int(state["optimizer_history"][-1]["num_updates"]) >= run.updates
+        newest, _ = checkpoints.recover(folder)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    return newest is not None and not newest.interrupted and newest.updates >= run.updates
 
 
 class _Training:
     """A training process, and its progress on a row of the terminal."""
 
-    def __init__(self, run: Run, device: str, row: int) -> None:
-        self.run, self.device, self.row = run, device, row
+    def __init__(self, run: Run, device: str, row: int, lock: int) -> None:
+        self.run, self.device, self.row, self.lock = run, device, row, lock
         self.log = LogReader(run.log)
         self.update = last_update(self.log.new_lines(), 0)  # of an earlier process
         self.progress = Progress(run.name, run.updates, "updates", row)
-        self.process = start_logged(run.command(), run.log, device)
+        self.process = start_logged(run.command(), run.log, device, keep=(lock,))
+        sign(lock, self.process.pid)  # it holds the lock too, and may outlive this process
 
     def show(self) -> None:
         rows = self.run.metrics()
@@ -66,14 +73,19 @@ class _Training:
         if status is None:
             return False
         self.progress.close()
+        sign(self.lock, os.getpid())
         if status:
-            raise StageFailed(f"training of {self.run.name} {failure(status, self.run.log)}")
+            kind = UserError if status == REFUSED else StageFailed
+            raise kind(f"training of {self.run.name} {failure(status, self.run.log)}")
         self.run.mark_finished()
         return True
 
 
-def train_all(runs: list[Run], devices: list[str]) -> None:
+def train_all(runs: list[Run], devices: list[str], locks: dict[Path, int]) -> None:
     """Train what is not finished, one run at a time on each of ``devices``.
+
+    Args:
+        locks: the descriptors by which this process owns the runs' folders.
 
     A run that was interrupted goes on from its last checkpoint. When one fails the others
     are stopped; they too go on when called again.
@@ -92,7 +104,8 @@ def train_all(runs: list[Run], devices: list[str]) -> None:
         while waiting or active:
             while waiting and free:
                 row, device = free.pop(0)
-                active.append(_Training(waiting.pop(0), device, row))
+                run = waiting.pop(0)
+                active.append(_Training(run, device, row, locks[run.folder]))
             for training in list(active):
                 training.show()
                 if training.finished():
@@ -112,7 +125,7 @@ def _stopping_what_is_left() -> Iterator[list[_Training]]:
             training.process.terminate()
         for training in active:
             try:
-                training.process.wait(timeout=10)
+                training.process.wait(timeout=STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 training.process.kill()
                 training.process.wait()

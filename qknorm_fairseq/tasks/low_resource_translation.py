@@ -1,5 +1,6 @@
 """fairseq's translation task with what small corpora need: no sentence lost, dev BLEU true."""
 
+import hashlib
 import logging
 from argparse import ArgumentParser
 from dataclasses import dataclass, field
@@ -202,6 +203,26 @@ class LowResourceTranslationTask(TranslationTask):
                 "target_vocab_label_smoothed_cross_entropy, or say --no-target-vocab-mask"
             )
         return criterion
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps of the task: which dictionary its rows are of."""
+        return {"dictionary": self._dictionary_digest()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Called by fairseq with a checkpoint that is to translate, or to train on.
+
+        Raises:
+            ValueError: when it was trained with another dictionary.
+        """
+        if state_dict.get("dictionary", self._dictionary_digest()) != self._dictionary_digest():
+            raise ValueError(
+                f"{self.cfg.data}: its dictionary is not the checkpoint's; the data were "
+                "prepared anew since: give the data that the checkpoint was trained on"
+            )
+
+    def _dictionary_digest(self) -> str:
+        symbols = [*self.src_dict.symbols, "", *self.tgt_dict.symbols]
+        return hashlib.sha256("\n".join(symbols).encode()).hexdigest()
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
         """Called by fairseq before each epoch, when a checkpoint has been loaded, if any.

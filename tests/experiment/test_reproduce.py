@@ -1,6 +1,7 @@
 """The whole path on a tiny corpus, what a person reads, and what is refused."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -13,9 +14,11 @@ import pytest
 import tiny
 import yaml
 
-from qknorm_fairseq import cli
+from qknorm_fairseq import checkpoints, cli
 from qknorm_fairseq.experiment import settings
 from qknorm_fairseq.experiment.corpus import read_lines
+from qknorm_fairseq.experiment.errors import UserError
+from qknorm_fairseq.experiment.lock import owned
 from qknorm_fairseq.experiment.training import last_update
 
 TINY_PROFILE: dict[str, Any] = {
@@ -150,6 +153,19 @@ def test_other_data_under_a_run_are_refused(
     assert qknorm("reproduce", "tiny", "--out", out) == 0  # what was there is there still
 
 
+def start_apart(words: list[str], configs: Path) -> "subprocess.Popen[str]":
+    """``qknorm`` with the tests' settings, in a process of its own."""
+    code = f"""
+import sys
+from pathlib import Path
+from qknorm_fairseq import cli
+from qknorm_fairseq.experiment import settings
+settings.CONFIGS = Path({str(configs)!r})
+sys.exit(cli.main({words!r}))
+"""
+    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+
+
 def test_stopped_in_the_middle_it_goes_on(tmp_path: Path, configs: Path) -> None:
     """SIGTERM ends the trainings too; the same command then does what was left."""
     path = configs / "profiles" / "long.yaml"
@@ -160,15 +176,7 @@ def test_stopped_in_the_middle_it_goes_on(tmp_path: Path, configs: Path) -> None
     words = ["reproduce", "tiny", "--arms", "qknorm", "--profile", "long"]
     words += ["--raw-dir", str(raw), "--out", str(tmp_path / "out")]
     run = tmp_path / "out/runs/tiny/qknorm/seed1"
-    code = f"""
-import sys
-from pathlib import Path
-from qknorm_fairseq import cli
-from qknorm_fairseq.experiment import settings
-settings.CONFIGS = Path({str(configs)!r})
-sys.exit(cli.main({words!r}))
-"""
-    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    process = start_apart(words, configs)
     while not (run / "checkpoints/checkpoint_last.pt").exists():
         assert process.poll() is None
         time.sleep(0.05)
@@ -203,18 +211,75 @@ def test_checkpoints_that_were_not_begun_from_here_are_refused(
     assert "checkpoints of a training that was not begun from here" in capsys.readouterr().err
 
 
-def test_a_torn_checkpoint_is_no_traceback(
-    three: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_torn_checkpoint_is_set_aside_and_the_run_goes_on(three: Path, tmp_path: Path) -> None:
     shutil.copytree(three / "out", tmp_path / "out")
     run = tmp_path / "out/runs/tiny/qknorm/seed1"
     (run / "finished.json").unlink()
-    last = run / "checkpoints/checkpoint_last.pt"
-    last.write_bytes(last.read_bytes()[:5000])
-    assert qknorm("reproduce", "tiny", "--out", tmp_path / "out") == 1
+    newest, *_ = checkpoints.survey(run / "checkpoints")[0]
+    for found in checkpoints.survey(run / "checkpoints")[0]:
+        if found.updates == newest.updates:
+            os.truncate(found.path, 5000)
+    log = (run / "train.log").stat().st_size
+    assert qknorm("reproduce", "tiny", "--out", tmp_path / "out") == 0
+    assert newest.path.with_name(f"{newest.path.name}.broken").exists()
+    assert (run / "train.log").stat().st_size > log, "it should have trained from the one before"
+    assert checkpoints.survey(run / "checkpoints")[0][0].updates == newest.updates
+
+
+def test_a_second_process_on_a_run_is_told_who_has_it(
+    three: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with owned(three / "out/runs/tiny/qknorm/seed1"):
+        assert qknorm("reproduce", "tiny", "--out", three / "out") == 2
     error = capsys.readouterr().err
+    assert f"qknorm/seed1: in use by process {os.getpid()} on " in error
     assert error.count("\n") == 1
-    assert "training of qknorm seed 1 failed" in error
+
+
+def test_logging_and_the_end_of_training_may_change(
+    three: Path, tmp_path: Path, configs: Path
+) -> None:
+    shutil.copytree(three / "out", tmp_path / "out")
+    path = configs / "profiles" / "tiny.yaml"
+    profile = yaml.safe_load(path.read_text())
+    longer = {**profile["options"], "max-update": 30, "log-interval": 1}
+    path.write_text(yaml.safe_dump({**profile, "options": longer}))
+    try:
+        assert qknorm("reproduce", "tiny", "--out", tmp_path / "out") == 0
+    finally:
+        path.write_text(yaml.safe_dump(profile))
+    run = tmp_path / "out/runs/tiny/qknorm/seed1"
+    rows = (run / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(row)["update"] for row in rows] == [10, 20, 30]
+
+
+def test_a_training_stops_with_the_process_that_started_it(tmp_path: Path, configs: Path) -> None:
+    """SIGKILL, which the parent cannot pass on: the kernel tells the training."""
+    path = configs / "profiles" / "long.yaml"
+    profile = yaml.safe_load((configs / "profiles" / "tiny.yaml").read_text())
+    profile["options"]["max-update"] = 100_000
+    path.write_text(yaml.safe_dump(profile))
+    raw = tiny.write_corpus(tmp_path / "raw", {"train": 30, "dev": 3, "test": 3})
+    words = ["reproduce", "tiny", "--arms", "qknorm", "--profile", "long"]
+    words += ["--raw-dir", str(raw), "--out", str(tmp_path / "out")]
+    folder = tmp_path / "out/runs/tiny/qknorm/seed1"
+    process = start_apart(words, configs)
+    while not (folder / "checkpoints/checkpoint_last.pt").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
+    began = time.monotonic()
+    while time.monotonic() - began < 20:
+        try:
+            with owned(folder):
+                break
+        except UserError:
+            time.sleep(0.1)
+    print(f"stopped and saved in {time.monotonic() - began:.1f} s")
+    assert time.monotonic() - began < 10
+    assert "stopped by signal 15" in (folder / "train.log").read_text()
+    path.unlink()
 
 
 def test_dry_run_lists_the_stages_and_does_nothing(
@@ -284,7 +349,7 @@ def test_a_training_that_fails_says_why_and_where_its_log_is(
     arm.write_text("{arch: transformer_qknorm, description: x, options: {no-such-option: 1}}")
     raw = tiny.write_corpus(tmp_path / "raw", {"train": 9, "dev": 3, "test": 3})
     words = ["reproduce", "tiny", "--arms", "wrong", "--raw-dir", raw, "--out", tmp_path / "out"]
-    assert qknorm(*words) == 1
+    assert qknorm(*words) == 2
     error = capsys.readouterr().err
     assert "training of wrong seed 1 failed: " in error
     assert "unrecognized arguments: --no-such-option" in error
