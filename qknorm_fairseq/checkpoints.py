@@ -22,7 +22,7 @@ import torch
 
 logger = logging.getLogger(__name__)
 
-BEST, LAST = "checkpoint_best.pt", "checkpoint_last.pt"
+BEST, LAST, PREVIOUS = "checkpoint_best.pt", "checkpoint_last.pt", "checkpoint_previous.pt"
 ASIDE, BROKEN = ".aside", ".broken"
 INTERRUPTED = "interrupted"  # in extra_state: saved before the validation that was due
 FAILED_WRITE = re.compile("PytorchStreamWriter|file write|unexpected pos")  # in torch's words

@@ -189,6 +189,9 @@ class Trainer(FairseqTrainer):
         state = utils.move_to_cpu(self.state_dict())
         state["extra_state"].update(extra_state)
         state["extra_state"]["early_stop"] = dict(vars(fairseq_train.should_stop_early))
+        last = Path(filename).with_name(checkpoints.LAST)
+        if last.exists():  # at an epoch's end fairseq writes no file but this one
+            checkpoints.link(last, last.with_name(checkpoints.PREVIOUS))
         checkpoints.save(state, Path(filename))
         return filename
 
