@@ -103,7 +103,7 @@ def read(path: Path) -> Found | None:
             if file.testzip() is not None:
                 return None
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError):
-        return None
+        return None  # the last: a damaged header seems to ask for an unknown compression
     try:
         state = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
         extra = state["extra_state"]

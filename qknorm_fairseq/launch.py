@@ -29,7 +29,7 @@ from fairseq.logging import metrics
 
 # --user-dir imports nothing of a package that is imported already, as this one is here
 import qknorm_fairseq.models
-import qknorm_fairseq.tasks.low_resource_translation  # noqa: F401
+import qknorm_fairseq.tasks.low_resource_translation  # noqa: F401  (registers)
 from qknorm_fairseq import checkpoints
 from qknorm_fairseq.trainer import STOP, Broken, Refused, Trainer
 

@@ -1,4 +1,4 @@
-"""Trainings that are killed at a chosen moment, each in a process of its own.
+"""Trainings that are killed at a chosen moment, each in a process of its own: no test.
 
     python killing.py PLAN.json
 
@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import fairseq.trainer
 import torch
@@ -76,7 +77,7 @@ def arm(moment: dict[str, Any]) -> None:
             save(state, path)
 
         save = torch.save
-        checkpoints.torch.save = full  # type: ignore[attr-defined]
+        mock.patch.object(torch, "save", full).start()
     elif moment["stage"] == "half written":
         original = torch.save
 
@@ -88,7 +89,7 @@ def arm(moment: dict[str, Any]) -> None:
                 os.truncate(path, path.stat().st_size // 2)
                 now(moment)
 
-        checkpoints.torch.save = half  # type: ignore[attr-defined]
+        mock.patch.object(torch, "save", half).start()
     elif moment["stage"] == "written":
         wrap(os, "fsync", "save", before=False)
     elif moment["stage"] == "renamed":

@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,13 +93,20 @@ def make_plan(
     return Plan(pair, runs, devices, raw_dir, workspace)
 
 
-def reproduce(plan: Plan) -> None:
-    """Run every stage that is not done yet, and print the table."""
+@contextmanager
+def _trained(plan: Plan, stages_in_all: int) -> Iterator[tuple[Stages, Manifest]]:
+    """The data prepared, the runs trained, and for the block their folders owned."""
     print(plan.headline(), flush=True)
-    stages = Stages(total=4)
+    stages = Stages(total=stages_in_all)
     manifest = prepare_stage(plan, stages)
     with own_all(run.folder for run in plan.runs) as locks:
-        train_stage(plan, stages, manifest, locks)
+        _train_stage(plan, stages, manifest, locks)
+        yield stages, manifest
+
+
+def reproduce(plan: Plan) -> None:
+    """Run every stage that is not done yet, and print the table."""
+    with _trained(plan, stages_in_all=4) as (stages, manifest):
         _translate_stage(plan, stages)
         stages.start("score", ", ".join(PROTOCOLS))
         scored = [ScoredRun(run, score_run(run)) for run in plan.runs]
@@ -105,6 +114,12 @@ def reproduce(plan: Plan) -> None:
     report = write_report(collect(scored, manifest["pairs"]["test"]), plan.workspace)
     print(f"\n{report}\n\n{plan.workspace.result(plan.pair.name, 'md')}  .json")
     print(f"each run's checkpoints, logs and translations: {plan.runs[0].folder.parents[1]}")
+
+
+def train(plan: Plan) -> None:
+    """Prepare the data and train the runs, no more."""
+    with _trained(plan, stages_in_all=2):
+        print("\n".join(str(run.folder) for run in plan.runs))
 
 
 def describe(plan: Plan) -> None:
@@ -138,18 +153,7 @@ def prepare_stage(plan: Plan, stages: Stages) -> Manifest:
     return manifest
 
 
-def train(plan: Plan) -> None:
-    """Prepare the data and train the runs, no more."""
-    print(plan.headline(), flush=True)
-    stages = Stages(total=2)
-    manifest = prepare_stage(plan, stages)
-    with own_all(run.folder for run in plan.runs) as locks:
-        train_stage(plan, stages, manifest, locks)
-    for run in plan.runs:
-        print(run.folder)
-
-
-def train_stage(plan: Plan, stages: Stages, manifest: Manifest, locks: dict[Path, int]) -> None:
+def _train_stage(plan: Plan, stages: Stages, manifest: Manifest, locks: dict[Path, int]) -> None:
     """Train each run to its end and see that it looked at the whole dev set."""
     waiting = [run for run in plan.runs if not run.is_finished()]
     stages.start("train", ", ".join(run.name for run in waiting) or "nothing to do")

@@ -1,8 +1,8 @@
 """fairseq's translation task with what small corpora need: no sentence lost, dev BLEU true."""
 
 import hashlib
-import logging
 from argparse import ArgumentParser
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
@@ -26,8 +26,7 @@ from qknorm_fairseq.sequence_generator import (
     GNMTSequenceGeneratorWithAlignment,
 )
 from qknorm_fairseq.tasks.metrics_file import MetricsFile
-
-logger = logging.getLogger(__name__)
+from qknorm_fairseq.tasks.target_vocabulary import check_mask, occurring_types
 
 BLEU_ORDER = 4
 
@@ -179,14 +178,12 @@ class LowResourceTranslationTask(TranslationTask):
         return model
 
     def _find_target_types(self) -> Tensor:
-        """(types,) True for what may be produced: the training target's types, eos and unk."""
-        mask = torch.zeros(len(self.tgt_dict), dtype=torch.bool)
-        mask[[self.tgt_dict.eos(), self.tgt_dict.unk()]] = True
-        for shard in range(len(self.cfg.data.split(":"))):
-            self.load_dataset(self.cfg.train_subset, epoch=shard + 1, combine=True)
-            for sentence in self.datasets[self.cfg.train_subset].tgt:
-                mask[sentence] = True
-        return mask
+        def sentences() -> Iterator[Tensor]:
+            for shard in range(len(self.cfg.data.split(":"))):
+                self.load_dataset(self.cfg.train_subset, epoch=shard + 1, combine=True)
+                yield from self.datasets[self.cfg.train_subset].tgt
+
+        return occurring_types(sentences(), self.tgt_dict)
 
     def build_criterion(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """fairseq's, if it can do with a model that does not produce every type.
@@ -235,19 +232,7 @@ class LowResourceTranslationTask(TranslationTask):
             return
         if self.target_types is None:  # the options ask for no mask, the checkpoint has one
             self.target_types = self._find_target_types()
-        if self.target_types.equal(allowed.cpu()):
-            return
-        forbidden = (self.target_types & ~allowed.cpu()).nonzero()[:, 0].tolist()
-        logger.warning(
-            f"the checkpoint's target mask allows {int(allowed.sum()):,} of {len(allowed):,} "
-            f"types, not the {int(self.target_types.sum()):,} of the training target"
-        )
-        if forbidden:
-            raise ValueError(
-                f"the checkpoint's target mask forbids {len(forbidden)} types that occur in the "
-                f"training targets, the first is {self.tgt_dict[forbidden[0]]!r}: train on the "
-                "data that it was made for, or without --restore-file"
-            )
+        check_mask(allowed.cpu(), self.target_types, self.tgt_dict)
 
     def load_dataset(self, split: str, *args: Any, **kwargs: Any) -> None:
         """Load a split.

@@ -80,11 +80,11 @@ def to_fairseq(folder: Path, *more: str) -> int:
 @pytest.mark.parametrize("source_row", ["0", "1"])
 def test_there_and_back_gives_the_same_bits(
     tmp_path: Path,
-    kind: dict[str, bool],
+    kind: dict[str, Any],
     source_row: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    params = released_model(tmp_path, **kind)  # type: ignore[arg-type]
+    params = released_model(tmp_path, **kind)
     assert to_fairseq(tmp_path, "--source-row", source_row) == 0
     assert capsys.readouterr().err == ""
     back = tmp_path / "back" / "model.pth"

@@ -166,20 +166,27 @@ sys.exit(cli.main({words!r}))
     return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
 
 
-def test_stopped_in_the_middle_it_goes_on(tmp_path: Path, configs: Path) -> None:
-    """SIGTERM ends the trainings too; the same command then does what was left."""
-    path = configs / "profiles" / "long.yaml"
+def start_long(
+    folder: Path, configs: Path, updates: int
+) -> tuple["subprocess.Popen[str]", list[str]]:
+    """A run of so many updates that has saved its first checkpoint, and its command."""
     profile = yaml.safe_load((configs / "profiles" / "tiny.yaml").read_text())
-    profile["options"]["max-update"] = 100
-    path.write_text(yaml.safe_dump(profile))
-    raw = tiny.write_corpus(tmp_path / "raw", {"train": 30, "dev": 3, "test": 3})
+    profile["options"]["max-update"] = updates
+    (configs / "profiles" / "long.yaml").write_text(yaml.safe_dump(profile))
+    raw = tiny.write_corpus(folder / "raw", {"train": 30, "dev": 3, "test": 3})
     words = ["reproduce", "tiny", "--arms", "qknorm", "--profile", "long"]
-    words += ["--raw-dir", str(raw), "--out", str(tmp_path / "out")]
-    run = tmp_path / "out/runs/tiny/qknorm/seed1"
+    words += ["--raw-dir", str(raw), "--out", str(folder / "out")]
     process = start_apart(words, configs)
-    while not (run / "checkpoints/checkpoint_last.pt").exists():
+    while not (folder / "out/runs/tiny/qknorm/seed1/checkpoints/checkpoint_last.pt").exists():
         assert process.poll() is None
         time.sleep(0.05)
+    return process, words
+
+
+def test_stopped_in_the_middle_it_goes_on(tmp_path: Path, configs: Path) -> None:
+    """SIGTERM ends the trainings too; the same command then does what was left."""
+    process, words = start_long(tmp_path, configs, 100)
+    run = tmp_path / "out/runs/tiny/qknorm/seed1"
     process.terminate()
     assert "stopped; the same command goes on" in process.communicate()[1]
     assert process.returncode == 130
@@ -190,7 +197,7 @@ def test_stopped_in_the_middle_it_goes_on(tmp_path: Path, configs: Path) -> None
     rows = [json.loads(row)["update"] for row in (run / "metrics.jsonl").read_text().splitlines()]
     assert rows == list(range(10, 101, 10))
     assert "Loaded checkpoint" in (run / "train.log").read_text()
-    path.unlink()
+    (configs / "profiles" / "long.yaml").unlink()
 
 
 def test_a_training_that_had_reached_its_end_is_not_resumed(three: Path) -> None:
@@ -255,18 +262,8 @@ def test_logging_and_the_end_of_training_may_change(
 
 def test_a_training_stops_with_the_process_that_started_it(tmp_path: Path, configs: Path) -> None:
     """SIGKILL, which the parent cannot pass on: the kernel tells the training."""
-    path = configs / "profiles" / "long.yaml"
-    profile = yaml.safe_load((configs / "profiles" / "tiny.yaml").read_text())
-    profile["options"]["max-update"] = 100_000
-    path.write_text(yaml.safe_dump(profile))
-    raw = tiny.write_corpus(tmp_path / "raw", {"train": 30, "dev": 3, "test": 3})
-    words = ["reproduce", "tiny", "--arms", "qknorm", "--profile", "long"]
-    words += ["--raw-dir", str(raw), "--out", str(tmp_path / "out")]
+    process, _ = start_long(tmp_path, configs, 100_000)
     folder = tmp_path / "out/runs/tiny/qknorm/seed1"
-    process = start_apart(words, configs)
-    while not (folder / "checkpoints/checkpoint_last.pt").exists():
-        assert process.poll() is None
-        time.sleep(0.05)
     process.kill()
     process.communicate()
     began = time.monotonic()
@@ -279,7 +276,7 @@ def test_a_training_stops_with_the_process_that_started_it(tmp_path: Path, confi
     print(f"stopped and saved in {time.monotonic() - began:.1f} s")
     assert time.monotonic() - began < 10
     assert "stopped by signal 15" in (folder / "train.log").read_text()
-    path.unlink()
+    (configs / "profiles" / "long.yaml").unlink()
 
 
 def test_dry_run_lists_the_stages_and_does_nothing(

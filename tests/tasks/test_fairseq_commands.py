@@ -93,16 +93,21 @@ def test_each_validation_has_its_row_and_sees_every_dev_sentence(trained: Path) 
     assert rows[0]["elapsed"] < rows[-1]["elapsed"]
 
 
+def check_dev_bleu(run: Path, command: Command, workspace: Workspace, log: Path) -> None:
+    """Dev BLEU in training equals that of the best checkpoint's translations."""
+    generate(command, workspace, run / "checkpoint_best.pt", "valid", log)
+    hypotheses = parse_hypotheses(log, 13)
+    references = read_lines(workspace.data("tiny") / "raw" / "dev.yy")
+    score = BLEU(tokenize="none", force=True).corpus_score(hypotheses, [references]).score
+    best = max(row["dev_bleu"] for row in metrics(run))
+    assert best > 5, "too little was learned for the comparison to mean anything"
+    assert score == pytest.approx(best, abs=0.01)
+
+
 def test_dev_bleu_in_training_equals_dev_bleu_by_translating_afterwards(
     trained: Path, workspace: Workspace, command: Command, tmp_path: Path
 ) -> None:
-    generate(command, workspace, trained / "checkpoint_best.pt", "valid", tmp_path / "log")
-    hypotheses = parse_hypotheses(tmp_path / "log", 13)
-    references = read_lines(workspace.data("tiny") / "raw" / "dev.yy")
-    score = BLEU(tokenize="none", force=True).corpus_score(hypotheses, [references]).score
-    best = max(row["dev_bleu"] for row in metrics(trained))
-    assert best > 5, "too little was learned for the comparison to mean anything"
-    assert score == pytest.approx(best, abs=0.01)
+    check_dev_bleu(trained, command, workspace, tmp_path / "log")
 
 
 def test_every_test_sentence_is_translated(
@@ -221,13 +226,7 @@ def test_dev_bleu_of_a_model_that_starts_from_bos_is_measured_from_bos(
     train: Train, workspace: Workspace, command: Command, tmp_path: Path
 ) -> None:
     train(tmp_path, "transformer_qknorm", 80, "--decoder-start", "bos")
-    generate(command, workspace, tmp_path / "checkpoint_best.pt", "valid", tmp_path / "log")
-    hypotheses = parse_hypotheses(tmp_path / "log", 13)
-    references = read_lines(workspace.data("tiny") / "raw" / "dev.yy")
-    score = BLEU(tokenize="none", force=True).corpus_score(hypotheses, [references]).score
-    best = max(row["dev_bleu"] for row in metrics(tmp_path))
-    assert best > 5, "too little was learned for the comparison to mean anything"
-    assert score == pytest.approx(best, abs=0.01)
+    check_dev_bleu(tmp_path, command, workspace, tmp_path / "log")
 
 
 def test_a_criterion_that_cannot_do_with_a_mask_is_refused(refused: Train, tmp_path: Path) -> None:
