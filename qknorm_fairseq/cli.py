@@ -5,9 +5,9 @@ import shlex
 import signal
 import sys
 from dataclasses import fields
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from qknorm_fairseq.command_line import make_parser
 from qknorm_fairseq.experiment.errors import StageFailed, UserError
 
 if TYPE_CHECKING:  # the subcommands import what they need: --help answers at once
@@ -17,9 +17,9 @@ if TYPE_CHECKING:  # the subcommands import what they need: --help answers at on
 def main(argv: list[str] | None = None) -> int:
     """Run ``qknorm``; returns the exit status: 0 done, 1 failed, 2 wrong input."""
     signal.signal(signal.SIGTERM, _terminate)
-    arguments = _parser().parse_args(argv)
+    arguments = make_parser().parse_args(argv)
     try:
-        arguments.run(arguments)
+        COMMANDS[arguments.command](arguments)
     except UserError as error:
         print(f"qknorm: {error}", file=sys.stderr)
         return 2
@@ -56,6 +56,7 @@ def _reproduce(arguments: argparse.Namespace) -> None:
         arguments.jobs,
         arguments.raw_dir,
         arguments.out,
+        _choices(arguments),
     )
     if arguments.dry_run:
         reproduce.describe(plan)
@@ -64,13 +65,30 @@ def _reproduce(arguments: argparse.Namespace) -> None:
 
 
 def _prepare(arguments: argparse.Namespace) -> None:
-    from qknorm_fairseq.experiment import reproduce
     from qknorm_fairseq.experiment.console import Stages
+    from qknorm_fairseq.experiment.pair_data import prepare_stage
+    from qknorm_fairseq.experiment.prepare import find_pair
+    from qknorm_fairseq.experiment.workspace import Workspace
 
-    plan = _one_run_plan(arguments, arm="qknorm", seed=1, profile=None, precision="fp32")
-    stages = Stages(total=1)
-    reproduce.prepare_stage(plan, stages)
-    print(plan.workspace.data(plan.pair.name))
+    workspace = Workspace(arguments.out.resolve())
+    pair = find_pair(arguments.pair, workspace, _choices(arguments))
+    prepare_stage(pair, arguments.raw_dir, workspace, Stages(total=2), show_card=True)
+    print(workspace.data(pair.name))
+
+
+def _apply(arguments: argparse.Namespace) -> None:
+    from qknorm_fairseq.experiment import steps
+    from qknorm_fairseq.experiment.prepare import find_pair, prepared
+    from qknorm_fairseq.experiment.workspace import Workspace
+
+    workspace = Workspace(arguments.out.resolve())
+    pair = find_pair(arguments.pair, workspace, {})
+    prepared(pair, workspace)
+    codes = workspace.data(pair.name) / "bpe"
+    through = steps.Steps(pair.recipe, codes, arguments.language or pair.source)
+    for line in steps.apply(through, sys.stdin.buffer):
+        sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
 
 
 def _train(arguments: argparse.Namespace) -> None:
@@ -123,7 +141,9 @@ def _score(arguments: argparse.Namespace) -> None:
     read = [arguments.ref, *(path for _, path in arguments.hyp)]
     if arguments.json and (arguments.json.is_dir() or arguments.json in read):
         raise UserError(f"--json {arguments.json}: name a file of its own")
-    results = score_files(arguments.ref, arguments.hyp, arguments.language)
+    results = score_files(
+        arguments.ref, arguments.hyp, arguments.language, raw=arguments.text == "raw"
+    )
     print(score_table(results))
     if arguments.json:
         write_json(arguments.json, results)
@@ -142,145 +162,35 @@ def _one_run_plan(
     from qknorm_fairseq.experiment.reproduce import make_plan
 
     return make_plan(
-        arguments.pair, [arm], [seed], profile, precision, 1, arguments.raw_dir, arguments.out
+        arguments.pair,
+        [arm],
+        [seed],
+        profile,
+        precision,
+        1,
+        arguments.raw_dir,
+        arguments.out,
+        _choices(arguments),
     )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="qknorm",
-        description="Query-Key Normalization for low-resource translation, measured.",
-    )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_reproduce(commands)
-    prepare = commands.add_parser("prepare", help="raw text to binarised data")
-    _add_common(prepare)
-    prepare.set_defaults(run=_prepare)
-    train = commands.add_parser("train", help="one run, resumed if begun")
-    _add_common(train)
-    train.add_argument("arm", metavar="ARM", help="a file in configs/arms, e.g. qknorm")
-    train.add_argument("--seed", type=int, default=1)
-    _add_training(train)
-    train.add_argument(
-        "--print-command",
-        action="store_true",
-        help="print the fairseq-train line, for data prepared before, and stop",
-    )
-    train.set_defaults(run=_train)
-    _add_score(commands)
-    _add_parity(commands)
-    _add_convert(commands)
-    return parser
+def _choices(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What was said on the command line of how the pair is to be prepared."""
+    from qknorm_fairseq.experiment.recipe import CHOICES
+
+    given = {name: getattr(arguments, name) for name in CHOICES}
+    return {name: value for name, value in given.items() if value is not None}
 
 
-def _add_reproduce(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser("reproduce", help="the whole experiment on one pair")
-    _add_common(parser)
-    parser.add_argument(
-        "--arms",
-        default="scalenorm,qknorm",
-        metavar="A,B,…",
-        help="the first is the baseline of the others (default: scalenorm,qknorm)",
-    )
-    parser.add_argument(
-        "--seeds", type=_seeds, default=[1], metavar="1,2,…", help="a run an arm for each"
-    )
-    _add_training(parser)
-    parser.add_argument(
-        "--jobs", type=int, metavar="N", help="runs at a time (default: one a core or a GPU)"
-    )
-    parser.add_argument(
-        "--dry-run", action="store_true", help="list the stages with estimates, and stop"
-    )
-    parser.set_defaults(run=_reproduce)
-
-
-def _add_score(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser("score", help="score files of translations, tokenised as they are")
-    parser.add_argument("--ref", type=Path, required=True, metavar="REF", help="the reference")
-    parser.add_argument(
-        "--hyp",
-        type=_named_file,
-        action="extend",
-        nargs="+",
-        required=True,
-        metavar="NAME=FILE",
-        help="a system's translations; the first is the baseline of the others",
-    )
-    parser.add_argument(
-        "--language", default="en", metavar="xx", help="for detokenisation (default: en)"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the scores there too")
-    parser.set_defaults(run=_score)
-
-
-def _add_parity(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser("parity", help="compare with numbers of the released code")
-    parser.add_argument("fixtures", type=Path, nargs="+", metavar="FIXTURE.npz")
-    parser.add_argument("--dtype", choices=("float64", "float32"), default="float64")
-    parser.set_defaults(run=_parity)
-
-
-def _add_convert(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    parser = commands.add_parser(
-        "convert", help="a model of the released code to fairseq, or --to it from fairseq"
-    )
-    parser.add_argument(
-        "model", type=Path, metavar="FILE.pth|RUN", help="with --to: a run's folder or checkpoint"
-    )
-    parser.add_argument("--to", type=Path, metavar="FILE.pth", help="go back: write this file")
-    parser.add_argument("--vocab", type=Path, metavar="FILE", help="vocab.joint")
-    parser.add_argument("--mask", type=Path, metavar="FILE", help="mask.LANG.npy; none: all types")
-    parser.add_argument("--heads", type=int, metavar="N", help="attention heads: not in the file")
-    parser.add_argument(
-        "--source-row", type=int, choices=(0, 1), help="the source's language row (default: 0)"
-    )
-    parser.add_argument(
-        "--positions",
-        choices=("released", "interleaved"),
-        help="QKNorm's code has the released table (default), the other Transformers without Tears",
-    )
-    parser.add_argument("--no-fix-norm", dest="fix_norm", action="store_false", default=None)
-    parser.add_argument("--source", metavar="xx", help="language code (default: src)")
-    parser.add_argument("--target", metavar="xx", help="language code (default: that of --mask)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the checkpoint")
-    parser.set_defaults(run=_convert)
-
-
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pair", metavar="PAIR", help="a file in configs/pairs, e.g. gl-en, toy")
-    parser.add_argument(
-        "--raw-dir", type=Path, metavar="DIR", help="folder of train.xx train.yy dev.xx … [.gz]"
-    )
-    parser.add_argument(
-        "--out", type=Path, default=Path("runs"), metavar="DIR", help="default: runs"
-    )
-
-
-def _add_training(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--profile",
-        metavar="NAME",
-        help="paper, cpu or smoke (default: paper on a GPU, cpu elsewhere, smoke for toy)",
-    )
-    parser.add_argument("--precision", default="fp32", metavar="P", help="fp32, bf16 or fp16")
-
-
-def _seeds(text: str) -> list[int]:
-    try:
-        return [int(seed) for seed in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r}: numbers with commas between, as 1,2,3"
-        ) from None
-
-
-def _named_file(text: str) -> tuple[str, Path]:
-    name, equals, file = text.partition("=")
-    if not (name and equals and file):
-        raise argparse.ArgumentTypeError(f"{text!r}: a name and a file, as qknorm=test.hyp.txt")
-    return name, Path(file)
-
+COMMANDS = {
+    "reproduce": _reproduce,
+    "prepare": _prepare,
+    "apply": _apply,
+    "train": _train,
+    "score": _score,
+    "parity": _parity,
+    "convert": _convert,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

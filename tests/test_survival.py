@@ -20,6 +20,7 @@ from killing import SAVE_STAGES
 
 from qknorm_fairseq import checkpoints
 from qknorm_fairseq.experiment.prepare import prepare
+from qknorm_fairseq.experiment.sources import locate
 from qknorm_fairseq.experiment.workspace import Workspace
 from qknorm_fairseq.trainer import different_options
 
@@ -45,7 +46,7 @@ def bin_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("survival")
     raw = tiny.write_corpus(folder / "raw", {"train": 200, "dev": 20, "test": 5})
     workspace = Workspace(folder / "out")
-    prepare(tiny.PAIR, raw, workspace)
+    prepare(tiny.PAIR, locate(raw, "xx", "yy"), workspace)
     return workspace.data("tiny") / "bin"
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 import qknorm_fairseq.models
 import qknorm_fairseq.tasks.low_resource_translation  # noqa: F401  (registers the task)
+from qknorm_fairseq import cli
 from qknorm_fairseq.experiment.settings import Pair
 from qknorm_fairseq.experiment.workspace import write_lines
 from qknorm_fairseq.models.transformer_qknorm import TransformerQKNorm
@@ -27,6 +28,33 @@ SIZES = {
     "decoder_layers": 2,
     "encoder_attention_heads": 2,
     "decoder_attention_heads": 4,
+}
+PROFILE: dict[str, Any] = {
+    "description": "for tests",
+    "beam": 4,
+    "options": {
+        "criterion": "target_vocab_label_smoothed_cross_entropy",
+        "label-smoothing": 0.1,
+        "optimizer": "adam",
+        "lr-scheduler": "inverse_sqrt",
+        "lr": 0.005,
+        "warmup-updates": 10,
+        "max-tokens": 1024,
+        "validate-interval-updates": 10,
+        "save-interval-updates": 10,
+        "max-update": 20,
+        "log-interval": 5,
+        **{
+            f"{side}-{name}": value
+            for side in ("encoder", "decoder")
+            for name, value in (
+                ("embed-dim", 16),
+                ("ffn-embed-dim", 32),
+                ("layers", 1),
+                ("attention-heads", 2),
+            )
+        },
+    },
 }
 TYPES = 30
 PAD, EOS = 1, 2
@@ -52,6 +80,11 @@ def write_corpus(folder: Path, sizes: dict[str, int]) -> Path:
         write_lines(folder / f"{split}.xx", [source for source, _ in pairs])
         write_lines(folder / f"{split}.yy", [target for _, target in pairs])
     return folder
+
+
+def qknorm(*words: object) -> int:
+    """The ``qknorm`` command in this process; its exit status."""
+    return cli.main([str(word) for word in words])
 
 
 class Task:

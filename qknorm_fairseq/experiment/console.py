@@ -15,6 +15,11 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def say(text: str) -> None:
+    """A line about the stage that runs, below it."""
+    print(f"{'':<17}{text}", flush=True)
+
+
 class Stages:
     """Numbers the stages of a command; says which one runs, what came of it and the time."""
 
@@ -31,7 +36,7 @@ class Stages:
     def done(self, text: str) -> None:
         """Say what came of it."""
         took = duration(time.monotonic() - self.began)
-        print(f"{'':<17}{text:<60} {took}", flush=True)
+        say(f"{text:<60} {took}")
 
 
 class Progress:
@@ -62,7 +67,7 @@ class Progress:
         elif now - self.last_line >= self.SECONDS_BETWEEN_LINES:
             self.last_line = now
             state = f"{self.label}  {done:,}/{self.total:,} {self.unit}"
-            print(f"{'':<17}{', '.join(filter(None, [state, note]))}", flush=True)
+            say(", ".join(filter(None, [state, note])))
 
     def _time_left(self, done: int, now: float) -> str:
         if self.first is None or done <= self.first:

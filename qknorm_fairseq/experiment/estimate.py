@@ -34,9 +34,10 @@ def lines(pair: Pair, runs: list[Run], at_a_time: int) -> list[str]:
     size = BYTES_PER_PARAMETER * parameters(options, types=pair.merges + 200)
     disk = len(runs) * CHECKPOINTS * size / 1e6
     return [
-        "[1/4] prepare    BPE and binarising · under 3 min · about 3 times the raw text on disk",
-        f"[2/4] train      {', '.join(waiting) or 'nothing: all done'}",
+        f"[1/5] fetch      {pair.corpus or pair.generator or 'the text, from --raw-dir'}",
+        "[2/5] prepare    BPE and binarising · under 3 min · about 3 times the raw text on disk",
+        f"[3/5] train      {', '.join(waiting) or 'nothing: all done'}",
         f"                 {runs[0].updates:,} updates each · {time} · {disk:,.0f} MB on disk",
-        "[3/4] translate  the test set with each run's best checkpoint",
-        f"[4/4] score      {', '.join(PROTOCOLS)}, and the table",
+        "[4/5] translate  the test set with each run's best checkpoint",
+        f"[5/5] score      {', '.join(PROTOCOLS)}, and the table",
     ]

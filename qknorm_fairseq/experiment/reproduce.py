@@ -1,23 +1,23 @@
 """The whole experiment on one pair, from raw text to the table."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from qknorm_fairseq.experiment import estimate
 from qknorm_fairseq.experiment.console import Stages
-from qknorm_fairseq.experiment.corpus import find_files, read_lines
+from qknorm_fairseq.experiment.corpus import read_lines
 from qknorm_fairseq.experiment.errors import StageFailed, UserError
 from qknorm_fairseq.experiment.lock import own_all
-from qknorm_fairseq.experiment.prepare import Manifest, prepare
+from qknorm_fairseq.experiment.pair_data import find_text, prepare_stage
+from qknorm_fairseq.experiment.prepare import Manifest, find_pair
 from qknorm_fairseq.experiment.report import ScoredRun, collect, write_report
 from qknorm_fairseq.experiment.run import Run, make_run
 from qknorm_fairseq.experiment.score import PROTOCOLS, score_run
-from qknorm_fairseq.experiment.settings import ROOT, Pair, load_arm, load_pair, load_profile
+from qknorm_fairseq.experiment.settings import Pair, load_arm, load_profile
 from qknorm_fairseq.experiment.training import train_all
 from qknorm_fairseq.experiment.translate import generate_command, translate
 from qknorm_fairseq.experiment.workspace import Workspace, fingerprint, sha256, write_text
@@ -68,16 +68,25 @@ def make_plan(
     jobs: int | None,
     raw_dir: Path | None,
     out: Path,
+    choices: dict[str, Any] | None = None,
 ) -> Plan:
-    """Fill in the defaults and check every name before anything is done."""
-    pair = load_pair(pair_name)
+    """Fill in the defaults and check every name before anything is done.
+
+    Args:
+        choices: of the pair's recipe, in place of its own.
+    """
+    workspace = Workspace(out.resolve())
+    if ":" in str(workspace.root):
+        raise UserError(f"--out {workspace.root}: fairseq splits names at colons; choose another")
+    if min(seeds) < 0:
+        raise UserError(f"--seeds {min(seeds)}: a seed is a whole number, not below 0")
+    pair = find_pair(pair_name, workspace, choices or {})
     gpus = find_gpus()
     if precision == "fp16" and not gpus:
         raise UserError("--precision fp16 needs a GPU; use bf16 or fp32")
     if jobs is not None and jobs < 1:
         raise UserError(f"--jobs {jobs}: at least one run must go on at a time")
     profile = load_profile(profile_name or pair.default_profile or ("paper" if gpus else "cpu"))
-    workspace = Workspace(out.resolve())
     arms = [load_arm(name) for name in dict.fromkeys(arm_names)]
     runs = [
         make_run(workspace, pair, arm, profile, seed, precision)
@@ -98,7 +107,7 @@ def _trained(plan: Plan, stages_in_all: int) -> Iterator[tuple[Stages, Manifest]
     """The data prepared, the runs trained, and for the block their folders owned."""
     print(plan.headline(), flush=True)
     stages = Stages(total=stages_in_all)
-    manifest = prepare_stage(plan, stages)
+    manifest = prepare_stage(plan.pair, plan.raw_dir, plan.workspace, stages)
     with own_all(run.folder for run in plan.runs) as locks:
         _train_stage(plan, stages, manifest, locks)
         yield stages, manifest
@@ -106,7 +115,7 @@ def _trained(plan: Plan, stages_in_all: int) -> Iterator[tuple[Stages, Manifest]
 
 def reproduce(plan: Plan) -> None:
     """Run every stage that is not done yet, and print the table."""
-    with _trained(plan, stages_in_all=4) as (stages, manifest):
+    with _trained(plan, stages_in_all=5) as (stages, manifest):
         _translate_stage(plan, stages)
         stages.start("score", ", ".join(PROTOCOLS))
         scored = [ScoredRun(run, score_run(run)) for run in plan.runs]
@@ -118,39 +127,16 @@ def reproduce(plan: Plan) -> None:
 
 def train(plan: Plan) -> None:
     """Prepare the data and train the runs, no more."""
-    with _trained(plan, stages_in_all=2):
+    with _trained(plan, stages_in_all=3):
         print("\n".join(str(run.folder) for run in plan.runs))
 
 
 def describe(plan: Plan) -> None:
     """Print what :func:`reproduce` would do, with estimates, and do nothing."""
     if plan.raw_dir:
-        find_files(plan.raw_dir, plan.pair.source, plan.pair.target)
+        find_text(plan.pair, plan.raw_dir)
     print(plan.headline())
     print("\n".join(estimate.lines(plan.pair, plan.runs, len(plan.devices))))
-
-
-def raw_text(plan: Plan) -> Path | None:
-    """The folder of the raw text; a made-up language is made first."""
-    if plan.raw_dir or not plan.pair.generator:
-        return plan.raw_dir
-    folder = plan.workspace.root / "corpora" / plan.pair.name
-    folder.mkdir(parents=True, exist_ok=True)
-    script = ROOT / plan.pair.generator
-    made = subprocess.run([sys.executable, script, folder], capture_output=True, text=True)
-    if made.returncode:
-        raise StageFailed(f"{script} failed: {made.stderr.strip()}")
-    return folder
-
-
-def prepare_stage(plan: Plan, stages: Stages) -> Manifest:
-    """Raw text to binarised data."""
-    stages.start("prepare", f"{plan.pair.name}, {plan.pair.merges:,} BPE merges")
-    manifest, worked = prepare(plan.pair, raw_text(plan), plan.workspace)
-    pairs = " / ".join(f"{manifest['pairs'][split]:,}" for split in ("train", "dev", "test"))
-    text = f"{pairs} pairs · {manifest['vocabulary']['joint']:,} types"
-    stages.done(text if worked else f"{text} · already done")
-    return manifest
 
 
 def _train_stage(plan: Plan, stages: Stages, manifest: Manifest, locks: dict[Path, int]) -> None:
@@ -170,7 +156,7 @@ def _train_stage(plan: Plan, stages: Stages, manifest: Manifest, locks: dict[Pat
 
 
 def _translate_stage(plan: Plan, stages: Stages) -> None:
-    split = read_lines(plan.runs[0].data / "raw" / f"test.{plan.pair.target}")
+    split = read_lines(plan.runs[0].data / "text" / f"test.{plan.pair.target}")
     stages.start("translate", f"test set, {len(split):,} lines, with each run's best checkpoint")
     worked = [_translate_unless_done(run, plan.devices[0]) for run in plan.runs]
     stages.done(_count(plan.runs) + ("" if any(worked) else " · already done"))

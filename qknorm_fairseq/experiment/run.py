@@ -15,6 +15,7 @@ import qknorm_fairseq
 from qknorm_fairseq.experiment.errors import UserError
 from qknorm_fairseq.experiment.prepare import Manifest
 from qknorm_fairseq.experiment.settings import (
+    MEASURED,
     Arm,
     Options,
     Pair,
@@ -22,7 +23,7 @@ from qknorm_fairseq.experiment.settings import (
     as_arguments,
     resolve_options,
 )
-from qknorm_fairseq.experiment.workspace import Workspace, write_json, write_text
+from qknorm_fairseq.experiment.workspace import Workspace, read_mapping, write_json, write_text
 
 PLUGIN = Path(qknorm_fairseq.__file__).parent
 PRECISIONS = ("fp32", "bf16", "fp16")
@@ -73,8 +74,15 @@ class Run:
 
     @property
     def options(self) -> Options:
-        """What pair, arm, profile, seed and precision decide: all that makes the result."""
+        """What pair, arm, profile, seed and precision decide: all that makes the result.
+
+        L stays "auto", where it is to be measured, until the data are prepared.
+        """
         options = resolve_options(self.pair, self.arm, self.profile)
+        if options["qk-scale-length"] == MEASURED:
+            manifest = self.data / "manifest.json"
+            if manifest.exists():
+                options["qk-scale-length"] = read_mapping(manifest)["length_percentile_97_5"]
         options["seed"] = self.seed
         if self.precision != "fp32":
             options[self.precision] = True
@@ -91,11 +99,23 @@ class Run:
             **self.languages,
             **PIPELINE,
             "eval-bleu-args": json.dumps({"beam": self.profile.beam}),
+            **self.dev_bleu,
             "user-dir": PLUGIN,
             "save-dir": self.folder / "checkpoints",
             "metrics-file": self.folder / "metrics.jsonl",
         }
         return [str(self.data / "bin"), *as_arguments({**pipeline, **self.options, **KEPT})]
+
+    @property
+    def dev_bleu(self) -> Options:
+        """What the task has to know of the text to score it, where that is not its default."""
+        recipe = self.pair.recipe
+        options: Options = {}
+        if recipe.post_process != "subword_nmt":
+            options["eval-bleu-remove-bpe"] = recipe.post_process
+        if recipe.text == "raw" and not recipe.tokenises:
+            options["eval-bleu-tokenize"] = "13a"
+        return options
 
     @property
     def languages(self) -> Options:
@@ -109,7 +129,7 @@ class Run:
     def is_finished(self) -> bool:
         """Whether the training has reached its end, as far off as it is wanted now."""
         path = self.folder / "finished.json"
-        return path.exists() and json.loads(path.read_text()).get("of", 0) >= self.updates
+        return path.exists() and read_mapping(path).get("of", 0) >= self.updates
 
     def mark_finished(self) -> None:
         """Record that the training ended, and after which update it was last validated."""
@@ -123,7 +143,12 @@ class Run:
     def metrics(self) -> list[dict[str, Any]]:
         """The rows of metrics.jsonl, one a validation."""
         path = self.folder / "metrics.jsonl"
-        return [json.loads(row) for row in path.read_text().splitlines()] if path.exists() else []
+        try:
+            return (
+                [json.loads(row) for row in path.read_text().splitlines()] if path.exists() else []
+            )
+        except ValueError as error:
+            raise UserError(f"{path}: broken; restore it, or remove {self.folder}") from error
 
     def check(self, manifest: Manifest) -> None:
         """Make sure that the run folder, if there is one, is this very run's.
@@ -139,7 +164,7 @@ class Run:
                     "choose another --out, or remove that folder"
                 )
             return
-        differences = _differences(yaml.safe_load(path.read_text("utf-8")), self._config(manifest))
+        differences = _differences(read_mapping(path, yaml.safe_load), self._config(manifest))
         if differences:
             raise UserError(
                 f"{self.folder}: begun with other settings ({'; '.join(differences)}); "

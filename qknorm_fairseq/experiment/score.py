@@ -8,18 +8,36 @@ from typing import Any
 from sacrebleu.metrics import BLEU, CHRF
 from tabulate import tabulate
 
-from qknorm_fairseq.experiment import detokenise
-from qknorm_fairseq.experiment.corpus import read_lines
+from qknorm_fairseq.experiment.corpus import read_bytes, read_lines, split_lines
 from qknorm_fairseq.experiment.errors import UserError
 from qknorm_fairseq.experiment.run import Run
+from qknorm_fairseq.experiment.tokens import moses_text, moses_tokens, treebank_text
 from qknorm_fairseq.experiment.workspace import write_json, write_lines
+
+
+@dataclass(frozen=True)
+class Text:
+    """Lines as tokens with spaces between and as people write them."""
+
+    tokens: list[str]
+    plain: list[str]
+
+
+def from_tokens(lines: list[str], language: str) -> Text:
+    """Tokenised lines, escapes undone and Moses-detokenised for the plain form."""
+    return Text(lines, moses_text(lines, language))
+
+
+def from_plain(lines: list[str], language: str) -> Text:
+    """Lines that are not tokenised, Moses-tokenised for the other form."""
+    return Text(moses_tokens(lines, language), lines)
 
 
 @dataclass(frozen=True)
 class Protocol:
     """Which form of the text is compared, and by which metric."""
 
-    form: Callable[[list[str], str], list[str]]
+    form: Callable[[Text], list[str]]
     metric: Callable[[], BLEU | CHRF]
     description: str
 
@@ -27,48 +45,46 @@ class Protocol:
 # "force" stops a warning about tokenised text
 PROTOCOLS = {
     "tokenised": Protocol(
-        detokenise.as_it_comes,
+        lambda text: text.tokens,
         lambda: BLEU(tokenize="none", force=True),
-        "the corpus's own tokens, as multi-bleu.perl compares them",
+        "the corpus's own tokens, else Moses's, as multi-bleu.perl compares them",
     ),
     "nltk_13a": Protocol(
-        detokenise.treebank,
+        lambda text: treebank_text(text.tokens),
         lambda: BLEU(tokenize="13a", force=True),
         "NLTK-detokenised, escapes kept, as in the paper's table 3",
     ),
     "moses_13a": Protocol(
-        detokenise.moses,
+        lambda text: text.plain,
         lambda: BLEU(tokenize="13a", force=True),
         "escapes undone, Moses-detokenised: the one to report",
     ),
-    "chrf2pp": Protocol(detokenise.moses, lambda: CHRF(word_order=2), "chrF2++ of the same text"),
+    "chrf2pp": Protocol(
+        lambda text: text.plain, lambda: CHRF(word_order=2), "chrF2++ of the same text"
+    ),
 }
 
 Scores = dict[str, dict[str, Any]]
 
 
-def score(hypotheses: list[str], references: list[str], language: str) -> Scores:
-    """Score tokenised text under every protocol: the number and sacreBLEU's signature.
+def score(hypotheses: Text, references: Text) -> Scores:
+    """Score translations under every protocol: the number and sacreBLEU's signature.
 
     Raises:
         UserError: when the two have different numbers of lines, or BPE was not joined.
     """
-    if len(hypotheses) != len(references):
+    if len(hypotheses.tokens) != len(references.tokens):
         raise UserError(
-            f"{len(hypotheses):,} hypotheses and {len(references):,} references; "
+            f"{len(hypotheses.tokens):,} hypotheses and {len(references.tokens):,} references; "
             "line i of one must answer line i of the other"
         )
-    for number, line in enumerate(hypotheses, 1):
-        if "@@ " in f"{line} " and "@@ " not in f"{references[number - 1]} ":
+    for number, line in enumerate(hypotheses.tokens, 1):
+        if "@@ " in f"{line} " and "@@ " not in f"{references.tokens[number - 1]} ":
             raise UserError(f"hypothesis line {number} still has BPE's «@@ »; join the pieces")
-    forms = {
-        form: (form(hypotheses, language), form(references, language))
-        for form in {protocol.form for protocol in PROTOCOLS.values()}
-    }
     scores: Scores = {}
     for name, protocol in PROTOCOLS.items():
-        metric, (ours, theirs) = protocol.metric(), forms[protocol.form]
-        value = metric.corpus_score(ours, [theirs]).score
+        metric = protocol.metric()
+        value = metric.corpus_score(protocol.form(hypotheses), [protocol.form(references)]).score
         scores[name] = {"score": round(value, 4), "signature": str(metric.get_signature())}
     return scores
 
@@ -76,37 +92,42 @@ def score(hypotheses: list[str], references: list[str], language: str) -> Scores
 def score_run(run: Run, split: str = "test") -> Scores:
     """Score a translated split and keep the scores in ``scores.json``.
 
-    The text Moses-detokenised is put beside it, for other metrics.
+    Where the text was tokenised here, the plain reference is the raw text itself. Both are put
+    beside the run as people write them, for other metrics.
     """
-    hypotheses = _lines(run.folder / f"{split}.hyp.txt")
-    references = read_lines(run.folder / f"{split}.ref.txt")
-    language = run.pair.target
-    for name, lines in (("hyp", hypotheses), ("ref", references)):
-        text = detokenise.moses(lines, language)
-        write_lines(run.folder / f"{split}.{name}.detok.txt", text)
-    scores = score(hypotheses, references, language)
-    write_json(run.folder / "scores.json", {**scores, "lines": len(references)})
+    recipe, language = run.pair.recipe, run.pair.target
+    form = from_plain if recipe.text == "raw" and not recipe.tokenises else from_tokens
+    hypotheses = form(split_lines(read_bytes(run.folder / f"{split}.hyp.txt"), ""), language)
+    references = form(read_lines(run.folder / f"{split}.ref.txt"), language)
+    if recipe.tokenises:
+        raw = read_lines(run.data / "raw" / f"{split}.{language}")
+        references = Text(references.tokens, raw)
+    for name, text in (("hyp", hypotheses), ("ref", references)):
+        write_lines(run.folder / f"{split}.{name}.detok.txt", text.plain)
+    scores = score(hypotheses, references)
+    write_json(run.folder / "scores.json", {**scores, "lines": len(references.plain)})
     return scores
 
 
-def _lines(path: Path) -> list[str]:
-    """Lines of a file of hypotheses, which may all be empty."""
-    return path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
-
-
-def score_files(reference: Path, systems: list[tuple[str, Path]], language: str) -> dict[str, Any]:
+def score_files(
+    reference: Path, systems: list[tuple[str, Path]], language: str, raw: bool = False
+) -> dict[str, Any]:
     """Score files of translations against one reference; the first is the others' baseline.
+
+    Args:
+        raw: the files are not tokenised.
 
     Raises:
         UserError: when a file cannot be read, or does not go with the reference.
     """
-    references = read_lines(reference)
-    scores = {}
+    form = from_plain if raw else from_tokens
+    references = form(read_lines(reference), language)
+    scores: dict[str, Scores] = {}
     for name, path in systems:
         if name in scores:
             raise UserError(f"two systems are called {name}; give each its own name")
         try:
-            scores[name] = score(read_lines(path), references, language)
+            scores[name] = score(form(read_lines(path), language), references)
         except UserError as error:
             where = "" if str(path) in str(error) else f"{path}: "
             raise UserError(f"{where}{error}") from error
@@ -123,7 +144,7 @@ def score_files(reference: Path, systems: list[tuple[str, Path]], language: str)
         for other in others
         for protocol in PROTOCOLS
     ]
-    return {"lines": len(references), "systems": scores, "comparisons": comparisons}
+    return {"lines": len(references.plain), "systems": scores, "comparisons": comparisons}
 
 
 def score_table(results: dict[str, Any]) -> str:

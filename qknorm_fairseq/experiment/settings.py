@@ -1,35 +1,67 @@
 """Pairs, arms and profiles: data in ``configs/``, resolved here into fairseq options."""
 
+import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 
 from qknorm_fairseq.experiment.errors import UserError
+from qknorm_fairseq.experiment.recipe import CHOICES, Recipe
 
-ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = Path(__file__).resolve().parents[1]
+# an installed package carries configs/ and data/toy/ within it, a checkout beside it
+ROOT = PACKAGE if (PACKAGE / "configs").is_dir() else PACKAGE.parent
 CONFIGS = ROOT / "configs"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+DOWNLOADS = CACHE / "qknorm_fairseq" if ROOT == PACKAGE else ROOT / "data"
 
 # fairseq-train options, spelled as on its command line without the dashes;
 # True stands for a flag without a value, False for its --no- form
 Options = dict[str, Any]
 
+MEASURED = "auto"  # in place of L: what preparing the data finds
+
+SUFFIXES = (".yaml", ".yml")  # of a file of settings that is named by its path
+
+PAIR_CHOICES = ("source", "target", "merges")  # those that every pair makes
+
 
 @dataclass(frozen=True)
 class Pair:
-    """A language pair: its text, its BPE, and what each profile needs to know of it."""
+    """A language pair: its text, how it is prepared, and what each profile needs to know of it."""
 
     name: str
     source: str
     target: str
-    merges: int  # joint BPE merges
+    merges: int
+    preparation: dict[str, Any] = field(default_factory=dict)  # further choices of the recipe
+    corpus: str | None = None  # a file in configs/corpora, from which the text is fetched
     default_profile: str | None = None
     generator: str | None = None  # a script that makes the corpus, in place of a download
     options: Options = field(default_factory=dict)
     profiles: dict[str, Options] = field(default_factory=dict)
     paper: dict[str, float] = field(default_factory=dict)  # arm -> published test BLEU
+
+    @property
+    def recipe(self) -> Recipe:
+        """How the pair is prepared; UserError for a choice that makes no sense."""
+        choices = {name.replace("-", "_"): value for name, value in self.preparation.items()}
+        unknown = sorted(set(choices) - set(CHOICES))
+        if unknown:
+            known = ", ".join(name.replace("_", "-") for name in CHOICES)
+            raise UserError(f"preparation: unknown {', '.join(unknown)}; known: {known}")
+        given = {"source": self.source, "target": self.target, "merges": self.merges}
+        return Recipe(**{**given, **choices})
+
+    def prepared_by(self, choices: dict[str, Any]) -> "Pair":
+        """The pair with these choices of the recipe in place of its own."""
+        own = {name: value for name, value in choices.items() if name in PAIR_CHOICES}
+        others = {name: value for name, value in choices.items() if name not in PAIR_CHOICES}
+        mine = {name.replace("-", "_"): value for name, value in self.preparation.items()}
+        return replace(self, **own, preparation={**mine, **others})
 
 
 @dataclass(frozen=True)
@@ -69,29 +101,43 @@ def _is_text(value: Any) -> bool:
 
 # key of a settings file -> what is right for it, and how to say so
 RIGHT: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "source": (_is_text, 'a language code, in quotes where YAML reads another thing ("no")'),
-    "target": (_is_text, 'a language code, in quotes where YAML reads another thing ("no")'),
     "arch": (_is_text, "the name of an architecture"),
-    "merges": (_is_count, "a whole number above 0"),
+    "corpus": (_is_text, "the name of a corpus"),
+    "preparation": (_is_mapping_of(object), "a mapping of choices to values"),
     "beam": (_is_count, "a whole number above 0"),
     "options": (_is_mapping_of(object), "a mapping of options to values"),
     "profiles": (_is_mapping_of(dict), "a mapping of profiles to mappings of options"),
     "paper": (_is_mapping_of((int, float)), "a mapping of arms to numbers"),
 }
 
-Setting = TypeVar("Setting", Pair, Arm, Profile)
+Setting = TypeVar("Setting")
 
 
-def _load(kind: type[Setting], folder: str, name: str) -> Setting:
+def known_names(folder: str) -> list[str]:
+    """The settings of a kind that there are, by the folder of ``configs/`` they lie in."""
+    return sorted(path.stem for path in (CONFIGS / folder).glob("*.yaml"))
+
+
+def load(kind: Callable[..., Setting], folder: str, name: str) -> Setting:
+    """The settings called ``name`` in a folder of ``configs/``, or in a YAML file of any place.
+
+    Raises:
+        UserError: when there are none, or they are not right.
+    """
     path = CONFIGS / folder / f"{name}.yaml"
-    known = sorted(p.stem for p in (CONFIGS / folder).glob("*.yaml"))
-    if name not in known:
-        what = kind.__name__.lower()
-        raise UserError(f"unknown {what} {name!r}; known: {', '.join(known)}; or add {path}")
+    known = known_names(folder)
+    if name.endswith(SUFFIXES):  # a file of the user's own
+        path = Path(name)
+        if not path.is_file():
+            raise UserError(f"{path}: no such file")
+    elif name not in known:
+        raise UserError(
+            f"unknown {folder.removesuffix('s')} {name!r}; known: {', '.join(known)}; or add {path}"
+        )
     try:
         values = yaml.safe_load(path.read_text("utf-8"))
         given = {key: value for key, value in values.items() if value is not None}
-        setting = kind(name=name, **given)
+        setting = kind(name=path.stem, **given)
     except (AttributeError, TypeError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UserError(f"{path}: {' '.join(str(error).split())}; mend that file") from error
     for key, (right, what) in RIGHT.items():
@@ -102,23 +148,33 @@ def _load(kind: type[Setting], folder: str, name: str) -> Setting:
 
 
 def load_pair(name: str) -> Pair:
-    """The pair called ``name``; UserError when there is none."""
-    return _load(Pair, "pairs", name)
+    """The pair called ``name``; UserError when there is none, or its recipe makes no sense."""
+    pair = load(Pair, "pairs", name)
+    try:
+        _ = pair.recipe
+    except UserError as error:
+        path = name if name.endswith(SUFFIXES) else CONFIGS / "pairs" / f"{name}.yaml"
+        raise UserError(f"{path}: {error}; mend that file") from error
+    return pair
 
 
 def load_arm(name: str) -> Arm:
     """The arm called ``name``; UserError when there is none."""
-    return _load(Arm, "arms", name)
+    return load(Arm, "arms", name)
 
 
 def load_profile(name: str) -> Profile:
     """The profile called ``name``; UserError when there is none."""
-    return _load(Profile, "profiles", name)
+    return load(Profile, "profiles", name)
 
 
 def resolve_options(pair: Pair, arm: Arm, profile: Profile) -> Options:
-    """All options of a run; what is more particular wins: profile, pair, arm."""
+    """All options of a run; what is more particular wins: profile, pair, arm.
+
+    A pair that says nothing of L has it measured.
+    """
     return {
+        "qk-scale-length": MEASURED,
         **profile.options,
         **pair.options,
         **pair.profiles.get(profile.name, {}),

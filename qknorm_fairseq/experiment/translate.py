@@ -4,13 +4,14 @@ import re
 import sys
 from pathlib import Path
 
+from qknorm_fairseq.experiment.binarise import FAIRSEQ_SPLITS
 from qknorm_fairseq.experiment.commands import run_logged
 from qknorm_fairseq.experiment.console import Progress
 from qknorm_fairseq.experiment.corpus import read_lines
 from qknorm_fairseq.experiment.errors import StageFailed
-from qknorm_fairseq.experiment.prepare import FAIRSEQ_SPLITS
 from qknorm_fairseq.experiment.run import PIPELINE, PLUGIN, Run
 from qknorm_fairseq.experiment.settings import Options, as_arguments
+from qknorm_fairseq.experiment.text import unescape
 from qknorm_fairseq.experiment.workspace import write_lines
 
 HYPOTHESIS = re.compile(rb"^H-(\d+)\t[^\t]*\t(.*)$")
@@ -19,13 +20,13 @@ HYPOTHESIS = re.compile(rb"^H-(\d+)\t[^\t]*\t(.*)$")
 def translate(run: Run, device: str, split: str = "test") -> None:
     """Translate a split with the best checkpoint and keep the text beside the run.
 
-    Writes ``SPLIT.hyp.txt`` and ``SPLIT.ref.txt``, tokenised as the corpus is, BPE joined,
-    a line a sentence.
+    Writes ``SPLIT.hyp.txt`` and ``SPLIT.ref.txt`` in the form of the prepared text, pieces
+    joined and escapes undone, a line a sentence.
 
     Raises:
         StageFailed: when a sentence has no translation.
     """
-    references = read_lines(run.data / "raw" / f"{split}.{run.pair.target}")
+    references = read_lines(run.data / "text" / f"{split}.{run.pair.target}")
     log = run.folder / f"{split}.generate.log"
     log.unlink(missing_ok=True)
     with Progress(run.name, len(references), "sentences") as progress:
@@ -37,7 +38,7 @@ def translate(run: Run, device: str, split: str = "test") -> None:
             progress.update(done)
 
         run_logged(generate_command(run, split), log, device, count)
-    hypotheses = parse_hypotheses(log, len(references))
+    hypotheses = [unescape(line) for line in parse_hypotheses(log, len(references))]
     for name, lines in (("hyp", hypotheses), ("ref", references)):
         write_lines(run.folder / f"{split}.{name}.txt", lines)
 
@@ -53,7 +54,7 @@ def generate_command(run: Run, split: str) -> list[str]:
         "beam": run.profile.beam,
         "max-tokens": 4096,
         "num-workers": 0,  # none to print into the middle of a line
-        "post-process": "subword_nmt",
+        "post-process": run.pair.recipe.post_process,
     }
     bin_folder = str(run.data / "bin")
     return [sys.executable, "-m", "fairseq_cli.generate", bin_folder, *as_arguments(options)]

@@ -4,13 +4,15 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from qknorm_fairseq.experiment.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -31,11 +33,26 @@ class Workspace:
         return [
             path.parent
             for path in configs
-            if yaml.safe_load(path.read_text("utf-8")).get("data") != fingerprint
+            if read_mapping(path, yaml.safe_load).get("data") != fingerprint
         ]
 
     def result(self, pair: str, suffix: str) -> Path:
         return self.root / "results" / f"{pair}.{suffix}"
+
+
+def read_mapping(path: Path, parse: Callable[[str], Any] = json.loads) -> dict[str, Any]:
+    """A mapping that this program has written, as JSON or by ``parse``.
+
+    Raises:
+        UserError: when something else stands there now.
+    """
+    try:
+        value = parse(path.read_text("utf-8"))
+    except (ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{path}: broken; restore it, or remove {path.parent}") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: broken; restore it, or remove {path.parent}")
+    return value
 
 
 def sha256(path: Path) -> str:

@@ -66,6 +66,9 @@ class LowResourceTranslationConfig(TranslationConfig):
     eval_bleu_reference: Optional[str] = _option(
         None, "raw dev reference, a line a sentence (default: DATA/valid.ref.TARGET)"
     )
+    eval_bleu_tokenize: str = _option(
+        "none", "sacreBLEU tokeniser of dev BLEU; for text that is not tokenised: 13a"
+    )
     metrics_file: Optional[str] = _option(None, "append a JSON row to this file per validation")
 
 
@@ -91,7 +94,7 @@ class LowResourceTranslationTask(TranslationTask):
         self.references: list[str] | None = None  # read for training alone
         self.target_types: Tensor | None = None  # likewise
         self.masks_targets = False
-        self.bleu = BLEU(tokenize="none", force=True)
+        self.bleu = BLEU(tokenize=cfg.eval_bleu_tokenize, force=True)
 
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:

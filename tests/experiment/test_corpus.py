@@ -1,28 +1,24 @@
 """Raw text: only a line feed ends a line, and what is wrong is said in one line."""
 
 import gzip
+import random
 from pathlib import Path
 
 import pytest
 
-from qknorm_fairseq.experiment.corpus import Split, clean, find_files, read_lines, read_split
+from qknorm_fairseq.experiment.corpus import Split, find_files, parting, read_lines, read_split
 from qknorm_fairseq.experiment.errors import UserError
 
 
 def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
-    lines = ["a\u2028b", "c\u0085d", "e\x0cf", "", "i\u2029"]
+    lines = ["a\u2028b", "c\u0085d", "e\x0cf", "", "g\rh", "i\u2029"]
+    plain = ["a b", "c d", "e f", "", "g h", "i"]
     (tmp_path / "x").write_bytes("\n".join(lines).encode() + b"\n")
-    assert read_lines(tmp_path / "x") == lines
+    assert read_lines(tmp_path / "x") == plain
     (tmp_path / "y").write_bytes("\n".join(lines).encode())  # without a last line feed
-    assert read_lines(tmp_path / "y") == lines
-
-
-def test_a_carriage_return_is_dropped_at_the_end_and_refused_elsewhere(tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(b"one\r\ntwo\r\n")
-    assert read_lines(tmp_path / "x") == ["one", "two"]
-    (tmp_path / "x").write_bytes(b"one\ntwo\rthree\n")
-    with pytest.raises(UserError, match="x, line 2: a carriage return in the line"):
-        read_lines(tmp_path / "x")
+    assert read_lines(tmp_path / "y") == plain
+    (tmp_path / "z").write_bytes(b"one\r\ntwo\r\n")
+    assert read_lines(tmp_path / "z") == ["one", "two"]
 
 
 def test_packed_files_are_found_and_read(tmp_path: Path) -> None:
@@ -69,9 +65,41 @@ def test_sides_of_different_length_are_refused_with_both_counts(tmp_path: Path) 
         read_split(files, "dev", "xx", "yy")
 
 
-def test_training_pairs_are_cleaned_and_counted_by_rule() -> None:
-    long = "w " * 251
-    train = Split(["a", "", "b", "w " * 250, long], ["A", "B", " ", "C", "D"])
-    kept, dropped = clean(train, max_words=250)
-    assert kept.target == ["A", "C"]
-    assert dropped == {"empty_side": 2, "too_long": 1}
+def test_files_may_have_the_names_of_their_corpus(tmp_path: Path) -> None:
+    stems = {"train": "train", "dev": "tst2012", "test": "tst2013"}
+    for stem in ("train", "tst2012", "test"):
+        for language in ("en", "vi"):
+            (tmp_path / f"{stem}.{language}").write_text("one\n")
+    files = find_files(tmp_path, "en", "vi", stems)
+    assert files["dev", "vi"].name == "tst2012.vi"
+    assert files["test", "en"].name == "test.en"
+    (tmp_path / "tst2012.en").unlink()
+    with pytest.raises(UserError, match=r"dev\.en: no such file, nor tst2012\.en, nor dev\.en\.gz"):
+        find_files(tmp_path, "en", "vi", stems)
+
+
+def test_a_nul_is_located(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"good\nba\0d\n")
+    with pytest.raises(UserError, match="x, line 2: byte 7 is NUL; take it out"):
+        read_lines(tmp_path / "x")
+
+
+@pytest.mark.parametrize("place", [0, 1, 137, 399])
+@pytest.mark.parametrize("missing", [1, 3])
+def test_it_is_told_where_two_texts_part(place: int, missing: int) -> None:
+    generator = random.Random(place)
+    longer = ["x" * generator.randint(5, 200) for _ in range(400)]
+    other = [line + "y" * (len(line) // 5) for line in longer]
+    shorter = other[:place] + other[place + missing :]
+    found = parting(longer, shorter)
+    assert abs(found - (place + 1)) <= 2
+    assert parting(shorter, longer) == found
+
+
+def test_text_without_a_partner_is_pointed_at(tmp_path: Path) -> None:
+    lines = [("word " * (3 + i * 7 % 31)).strip() for i in range(60)]
+    (tmp_path / "dev.xx").write_text("".join(f"{line}\n" for line in lines))
+    (tmp_path / "dev.yy").write_text("".join(f"{line}\n" for line in [*lines[:40], *lines[41:]]))
+    files = {("dev", x): tmp_path / f"dev.{x}" for x in ("xx", "yy")}
+    with pytest.raises(UserError, match=r"60 lines, .*dev\.yy 59; .* about line 41: look there"):
+        read_split(files, "dev", "xx", "yy")

@@ -12,20 +12,28 @@ import pytest
 import tiny
 from fairseq.data import Dictionary, data_utils
 
+from qknorm_fairseq.experiment.card import show
 from qknorm_fairseq.experiment.corpus import read_lines
 from qknorm_fairseq.experiment.errors import StageFailed, UserError
-from qknorm_fairseq.experiment.prepare import prepare
+from qknorm_fairseq.experiment.prepare import prepare, prepared
 from qknorm_fairseq.experiment.settings import load_pair
+from qknorm_fairseq.experiment.sources import RawText, locate
 from qknorm_fairseq.experiment.workspace import Workspace, sha256, write_lines
 
+pytestmark = pytest.mark.usefixtures("quick_preprocess")
+RULES = {"empty_side", "too_long", "length_ratio", "duplicate", "overlap"}
 SPLITS = {"train": "train", "dev": "valid", "test": "test"}
+
+
+def located(raw: Path) -> RawText:
+    return locate(raw, "xx", "yy")
 
 
 def test_undoing_bpe_and_binarisation_gives_the_text_back(workspace: Workspace) -> None:
     folder = workspace.data("tiny")
     for split, name in SPLITS.items():
         for language in ("xx", "yy"):
-            raw = read_lines(folder / "raw" / f"{split}.{language}")
+            raw = read_lines(folder / "text" / f"{split}.{language}")
             pieces = read_lines(folder / "bpe" / f"{split}.{language}")
             assert [re.sub(r"@@ ", "", line) for line in pieces] == raw
             dictionary = Dictionary.load(str(folder / "bin" / f"dict.{language}.txt"))
@@ -47,7 +55,8 @@ def test_the_manifest_says_what_was_done(workspace: Workspace) -> None:
     folder = workspace.data("tiny")
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["pairs"] == {"train": 60, "dev": 13, "test": 11}
-    assert manifest["dropped"] == {"empty_side": 0, "too_long": 0}
+    assert set(manifest["dropped"]) == {*RULES, "too_many_pieces"}
+    assert sum(manifest["dropped"].values()) == 0
     raw = workspace.root.parent / "raw"
     assert manifest["inputs"]["train.xx"]["sha256"] == sha256(raw / "train.xx")
     text = read_lines(folder / "bpe" / "train.xx") + read_lines(folder / "bpe" / "train.yy")
@@ -58,26 +67,26 @@ def test_the_manifest_says_what_was_done(workspace: Workspace) -> None:
 def test_the_raw_dev_reference_lies_with_the_binarised_data(workspace: Workspace) -> None:
     folder = workspace.data("tiny")
     reference = read_lines(folder / "bin" / "valid.ref.yy")
-    assert reference == read_lines(folder / "raw" / "dev.yy")
+    assert reference == read_lines(folder / "text" / "dev.yy")
 
 
 def test_it_is_done_once_and_again_when_text_or_recipe_changes(tmp_path: Path) -> None:
     raw = tiny.write_corpus(tmp_path / "raw", tiny.SPLITS)
     workspace = Workspace(tmp_path / "out")
-    first, worked = prepare(tiny.PAIR, raw, workspace)
+    first, worked = prepare(tiny.PAIR, located(raw), workspace)
     assert worked
-    again, worked = prepare(tiny.PAIR, raw, workspace)
+    again, worked = prepare(tiny.PAIR, located(raw), workspace)
     assert not worked
     assert again == first
-    assert prepare(tiny.PAIR, None, workspace) == (first, False)
+    assert prepared(tiny.PAIR, workspace) == first
     other = replace(tiny.PAIR, merges=5)
-    with pytest.raises(UserError, match="prepared with other settings"):
-        prepare(other, None, workspace)
-    changed, worked = prepare(other, raw, workspace)
+    with pytest.raises(UserError, match=r"prepared with other settings \(merges was 10, now 5\)"):
+        prepared(other, workspace)
+    changed, worked = prepare(other, located(raw), workspace)
     assert worked
     assert changed["fingerprint"] != first["fingerprint"]
     tiny.write_corpus(raw, {"train": 50, "dev": 13, "test": 11})
-    changed, worked = prepare(other, raw, workspace)
+    changed, worked = prepare(other, located(raw), workspace)
     assert worked
     assert changed["pairs"]["train"] == 50
 
@@ -88,11 +97,23 @@ def test_nothing_is_left_behind_when_it_fails(
     raw = tiny.write_corpus(tmp_path / "raw", tiny.SPLITS)
     workspace = Workspace(tmp_path / "out")
     command = [sys.executable, "-c", "print('so it went'); raise SystemExit(3)"]
-    monkeypatch.setattr("qknorm_fairseq.experiment.prepare._binarise_command", lambda *_: command)
+    monkeypatch.setattr("qknorm_fairseq.experiment.binarise.command", lambda *_: command)
     with pytest.raises(StageFailed, match=r"failed: so it went; its log: .*tiny\.preprocess\.log"):
-        prepare(tiny.PAIR, raw, workspace)
+        prepare(tiny.PAIR, located(raw), workspace)
     left = list((tmp_path / "out" / "data").iterdir())
     assert [path.name for path in left] == ["tiny.preprocess.log"]  # named in the message
+
+
+def test_a_full_disk_is_said_so_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = tiny.write_corpus(tmp_path / "raw", tiny.SPLITS)
+    full = "raise OSError(28, 'No space left on device')"
+    command = [sys.executable, "-c", full]
+    monkeypatch.setattr("qknorm_fairseq.experiment.binarise.command", lambda *_: command)
+    with pytest.raises(OSError, match="No space left on device"):
+        prepare(tiny.PAIR, located(raw), Workspace(tmp_path / "out"))
+    assert not (tmp_path / "out/data/tiny").exists()
 
 
 def test_a_line_that_breaks_in_binarisation_is_noticed(
@@ -100,39 +121,133 @@ def test_a_line_that_breaks_in_binarisation_is_noticed(
 ) -> None:
     raw = tiny.write_corpus(tmp_path / "raw", tiny.SPLITS)
     workspace = Workspace(tmp_path / "out")
-    monkeypatch.setattr("qknorm_fairseq.experiment.bpe.apply", _with_a_carriage_return)
-    with pytest.raises(StageFailed, match=r"train\.xx: 60 lines became 61 sentences"):
-        prepare(tiny.PAIR, raw, workspace)
+    monkeypatch.setattr("qknorm_fairseq.experiment.prepare.escape", _with_a_carriage_return)
+    with pytest.raises(StageFailed, match=r"train\.xx: 60 lines became 1\d\d sentences"):
+        prepare(tiny.PAIR, located(raw), workspace)
 
 
-def _with_a_carriage_return(bpe: object, lines: list[str], label: str) -> list[str]:
-    return [lines[0] + " \r word", *lines[1:]]
+def _with_a_carriage_return(line: str) -> str:
+    return line.replace(" ", " \r ", 1)
 
 
-def test_a_sentence_beyond_the_models_length_is_named(tmp_path: Path) -> None:
+def test_a_training_sentence_beyond_the_models_length_is_left_out(tmp_path: Path) -> None:
     raw = tiny.write_corpus(tmp_path / "raw", tiny.SPLITS)
-    lines = read_lines(raw / "dev.xx")
-    write_lines(raw / "dev.xx", [*lines[:4], "ba " * 1001, *lines[5:]])
-    with pytest.raises(UserError, match=r"dev\.xx, line 5: 1,001 BPE tokens"):
-        prepare(tiny.PAIR, raw, Workspace(tmp_path / "out"))
+    lines = read_lines(raw / "train.xx")
+    word = "".join(chr(0x4E00 + i) for i in range(1500))  # nothing in it to merge
+    write_lines(raw / "train.xx", [*lines[:4], word, *lines[5:]])
+    manifest, _ = prepare(tiny.PAIR, located(raw), Workspace(tmp_path / "out"))
+    assert manifest["dropped"]["too_many_pieces"] == 1
+    assert manifest["pairs"]["train"] == 59
+    folder = tmp_path / "out/data/tiny"
+    assert read_lines(folder / "text" / "train.xx") == [*lines[:4], *lines[5:]]
+    target = read_lines(raw / "train.yy")
+    assert read_lines(folder / "text" / "train.yy") == [*target[:4], *target[5:]]
+
+
+def test_the_card_counts_what_is_there(workspace: Workspace) -> None:
+    manifest = json.loads((workspace.data("tiny") / "manifest.json").read_text())
+    raw = {
+        (split, x): read_lines(workspace.root.parent / "raw" / f"{split}.{x}")
+        for split in SPLITS
+        for x in ("xx", "yy")
+    }
+    for (split, language), lines in raw.items():
+        side = manifest["card"]["text"][split][language]
+        words = " ".join(lines).split()
+        assert side["words"] == len(words)
+        assert side["types"] == len(set(words))
+        assert side["length"]["longest"] == max(len(line.split()) for line in lines)
+        assert side["scripts"] == {"LATIN": 1.0}
+    pairs = set(zip(raw["train", "xx"], raw["train", "yy"], strict=True))
+    shared = [p in pairs for p in zip(raw["test", "xx"], raw["test", "yy"], strict=True)]
+    assert manifest["card"]["overlap"]["test"]["pairs"] == sum(shared)
+    assert manifest["length_percentiles"]["97.5"] == manifest["length_percentile_97_5"]
+    printed = show(manifest)
+    assert "train.xx" in printed
+    assert "L = " in printed
+
+
+def test_scripts_and_unknown_pieces_are_measured(tmp_path: Path) -> None:
+    raw = tiny.write_corpus(tmp_path / "raw", tiny.SPLITS)
+    write_lines(raw / "dev.yy", ["\u05e9\u05dc ab", *read_lines(raw / "dev.yy")[1:]])
+    manifest, _ = prepare(tiny.PAIR, located(raw), Workspace(tmp_path / "out"))
+    scripts = manifest["card"]["text"]["dev"]["yy"]["scripts"]
+    letters = "".join(read_lines(raw / "dev.yy")).replace(" ", "")
+    assert scripts["HEBREW"] == pytest.approx(2 / len(letters), abs=1e-6)
+    train = set(" ".join((raw / f"train.{x}").read_text() for x in ("xx", "yy")))
+    pieces = read_lines(tmp_path / "out/data/tiny/bpe/dev.yy")
+    known = {
+        p
+        for x in ("xx", "yy")
+        for p in (tmp_path / f"out/data/tiny/bpe/train.{x}").read_text().split()
+    }
+    each = " ".join(pieces).split()
+    unknown = sum(piece not in known for piece in each)
+    assert not set("\u05e9\u05dc") & train
+    assert manifest["card"]["unknown"]["dev"]["yy"] == pytest.approx(unknown / len(each), abs=1e-6)
+
+
+def test_bpe_dropout_segments_each_copy_anew_and_the_same_each_time(tmp_path: Path) -> None:
+    raw = tiny.write_corpus(tmp_path / "raw", tiny.SPLITS)
+    pair = replace(tiny.PAIR, merges=30, preparation={"bpe-dropout": 0.3, "bpe-dropout-copies": 3})
+    manifest, _ = prepare(pair, located(raw), Workspace(tmp_path / "a"))
+    prepare(pair, located(raw), Workspace(tmp_path / "b"))
+    name = Path("data/tiny/bpe/train.xx")
+    lines = read_lines(tmp_path / "a" / name)
+    assert lines == read_lines(tmp_path / "b" / name)
+    assert len(lines) == 3 * 60
+    assert manifest["pairs"]["train"] == 60
+    assert manifest["copies"] == 3
+    copies = lines[:60], lines[60:120], lines[120:]
+    assert copies[0] != copies[1] != copies[2] != copies[0]
+    text = read_lines(raw / "train.xx")
+    for copy in copies:
+        assert [line.replace("@@ ", "") for line in copy] == text
+    dev = read_lines(tmp_path / "a/data/tiny/bpe/dev.xx")
+    prepare(replace(pair, preparation={}), located(raw), Workspace(tmp_path / "c"))
+    assert dev == read_lines(tmp_path / "c/data/tiny/bpe/dev.xx")  # dropout is training's alone
 
 
 def test_without_text_or_prepared_data_it_says_what_to_give(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="say where its text is with --raw-dir DIR"):
-        prepare(tiny.PAIR, None, Workspace(tmp_path))
+        prepared(tiny.PAIR, Workspace(tmp_path))
+
+
+def assert_all_lines_come_back(folder: Path, source: str, target: str) -> None:
+    """By what fairseq's users would do: sed over the pieces, Dictionary.string over the rows."""
+    train = {x: set((folder / "bpe" / f"train.{x}").read_text().split()) for x in (source, target)}
+    known = train[source] | train[target]
+    for split, name in SPLITS.items():
+        for language in (source, target):
+            text = (folder / "text" / f"{split}.{language}").read_bytes().split(b"\n")[:-1]
+            pieces = (folder / "bpe" / f"{split}.{language}").read_bytes().split(b"\n")[:-1]
+            assert [re.sub(rb"(@@ )|(@@ ?$)", b"", line) for line in pieces] == text
+            dictionary = Dictionary.load(str(folder / "bin" / f"dict.{language}.txt"))
+            path = folder / "bin" / f"{name}.{source}-{target}.{language}"
+            rows = data_utils.load_indexed_dataset(str(path), dictionary)
+            assert len(rows) == len(text)
+            for row, line, whole in zip(rows, pieces, text, strict=True):
+                if all(piece in known for piece in line.decode().split(" ")):
+                    assert dictionary.string(row, "@@ ").encode() == whole
+                else:
+                    assert split != "train"
 
 
 def test_galician_gives_the_papers_vocabulary(corpora: Path, tmp_path: Path) -> None:
-    manifest, _ = prepare(load_pair("gl-en"), corpora / "ted_gl_en", Workspace(tmp_path))
+    raw = locate(corpora / "ted_talks_sample.tar.gz", "gl", "en")
+    manifest, _ = prepare(load_pair("gl-en"), raw, Workspace(tmp_path))
     assert manifest["pairs"] == {"train": 10_017, "dev": 682, "test": 1_007}
     assert manifest["vocabulary"]["joint"] == 3_164
     assert round(manifest["length_percentile_97_5"]) == 79  # the paper's L
+    assert_all_lines_come_back(tmp_path / "data/gl-en", "gl", "en")
     shutil.rmtree(tmp_path)  # the text is not ours to keep
 
 
 @pytest.mark.slow
 def test_vietnamese_is_prepared_whole(corpora: Path, tmp_path: Path) -> None:
-    manifest, _ = prepare(load_pair("en-vi"), corpora / "iwslt15_en_vi", Workspace(tmp_path))
+    raw = locate(corpora / "iwslt15_en_vi", "en", "vi")
+    manifest, _ = prepare(load_pair("en-vi"), raw, Workspace(tmp_path))
     assert manifest["pairs"] == {"train": 133_137, "dev": 1_553, "test": 1_268}
-    assert manifest["dropped"] == {"empty_side": 0, "too_long": 29}
+    assert manifest["dropped"]["too_long"] == sum(manifest["dropped"].values()) == 29
+    assert_all_lines_come_back(tmp_path / "data/en-vi", "en", "vi")
     shutil.rmtree(tmp_path)

@@ -6,65 +6,24 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tiny
 import yaml
+from tiny import qknorm
 
-from qknorm_fairseq import checkpoints, cli
-from qknorm_fairseq.experiment import settings
+from qknorm_fairseq import checkpoints
 from qknorm_fairseq.experiment.corpus import read_lines
 from qknorm_fairseq.experiment.errors import UserError
 from qknorm_fairseq.experiment.lock import owned
 from qknorm_fairseq.experiment.training import last_update
 
-TINY_PROFILE: dict[str, Any] = {
-    "description": "for tests",
-    "beam": 4,
-    "options": {
-        "criterion": "target_vocab_label_smoothed_cross_entropy",
-        "label-smoothing": 0.1,
-        "optimizer": "adam",
-        "lr-scheduler": "inverse_sqrt",
-        "lr": 0.005,
-        "warmup-updates": 10,
-        "max-tokens": 256,
-        "validate-interval-updates": 10,
-        "save-interval-updates": 10,
-        "max-update": 20,
-        "log-interval": 5,
-    },
-}
-SIDES = ("encoder", "decoder")
-SIZES = {"embed-dim": 16, "ffn-embed-dim": 32, "layers": 1, "attention-heads": 2}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def configs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The real arms, a tiny pair and a tiny profile."""
-    folder = tmp_path_factory.mktemp("configs")
-    real, settings.CONFIGS = settings.CONFIGS, folder
-    shutil.copytree(real / "arms", folder / "arms")
-    sizes = {f"{side}-{name}": value for side in SIDES for name, value in SIZES.items()}
-    profile = {**TINY_PROFILE, "options": {**TINY_PROFILE["options"], **sizes}}
-    pair = {"source": "xx", "target": "yy", "merges": 10, "default_profile": "tiny"}
-    pair["paper"] = {"scalenorm": 22.01, "qknorm": 24.21}
-    for name, value in (("pairs", pair), ("profiles", profile)):
-        (folder / name).mkdir()
-        (folder / name / "tiny.yaml").write_text(yaml.safe_dump(value))
-    yield folder
-    settings.CONFIGS = real
-
-
-def qknorm(*words: object) -> int:
-    return cli.main([str(word) for word in words])
+pytestmark = pytest.mark.usefixtures("configs")
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def three(tmp_path_factory: pytest.TempPathFactory, configs: Path) -> Path:
     """The experiment on a corpus whose dev and test sets have three sentences."""
     folder = tmp_path_factory.mktemp("three")
     raw = tiny.write_corpus(folder / "raw", {"train": 30, "dev": 3, "test": 3})
@@ -243,6 +202,24 @@ def test_a_second_process_on_a_run_is_told_who_has_it(
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["data/tiny/manifest.json", "runs/tiny/qknorm/seed1/config.yaml", "metrics.jsonl"],
+)
+def test_a_broken_record_is_named(
+    three: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    shutil.copytree(three / "out", tmp_path / "out")
+    path = tmp_path / "out" / name
+    if name == "metrics.jsonl":
+        path = tmp_path / "out/runs/tiny/qknorm/seed1" / name
+    path.write_text("{half: [")
+    assert qknorm("reproduce", "tiny", "--out", tmp_path / "out") == 2
+    error = capsys.readouterr().err
+    assert f"{path}: broken; restore it, or remove {path.parent}" in error
+    assert error.count("\n") == 1
+
+
 def test_logging_and_the_end_of_training_may_change(
     three: Path, tmp_path: Path, configs: Path
 ) -> None:
@@ -284,7 +261,7 @@ def test_dry_run_lists_the_stages_and_does_nothing(
 ) -> None:
     assert qknorm("reproduce", "tiny", "--dry-run", "--seeds", "1,2", "--out", tmp_path / "o") == 0
     out = capsys.readouterr().out
-    assert "[2/4] train      scalenorm seed 1, qknorm seed 1, scalenorm seed 2" in out
+    assert "[3/5] train      scalenorm seed 1, qknorm seed 1, scalenorm seed 2" in out
     assert "MB on disk" in out
     assert not (tmp_path / "o").exists()
 
@@ -308,6 +285,8 @@ def test_print_command_is_a_plain_fairseq_line(
         (["reproduce", "tiny", "--profile", "big"], "unknown profile 'big'; known: tiny"),
         (["reproduce", "tiny", "--precision", "int8"], "unknown precision 'int8'; known: fp32"),
         (["reproduce", "tiny", "--jobs", "0"], "--jobs 0: at least one"),
+        (["reproduce", "tiny", "--seeds=1,-1"], "--seeds -1: a seed is a whole number"),
+        (["reproduce", "tiny", "--out", "/tmp/a:b"], "/tmp/a:b: fairseq splits names at colons"),
         (["reproduce", "tiny", "--raw-dir", "/nowhere"], "/nowhere: no such folder"),
         (["prepare", "tiny"], "say where its text is with --raw-dir DIR"),
     ],
@@ -315,7 +294,7 @@ def test_print_command_is_a_plain_fairseq_line(
 def test_wrong_input_is_one_line_and_status_2(
     words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert qknorm(*words, "--out", tmp_path / "out") == 2
+    assert qknorm(words[0], "--out", tmp_path / "out", *words[1:]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert said in error

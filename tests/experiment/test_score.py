@@ -6,9 +6,16 @@ from pathlib import Path
 import pytest
 
 from qknorm_fairseq.cli import main
-from qknorm_fairseq.experiment import detokenise
 from qknorm_fairseq.experiment.errors import UserError
-from qknorm_fairseq.experiment.score import score, score_files
+from qknorm_fairseq.experiment.score import (
+    Scores,
+    Text,
+    from_plain,
+    from_tokens,
+    score,
+    score_files,
+)
+from qknorm_fairseq.experiment.tokens import moses_text, treebank_text
 
 # Henry et al. 2020: table 2 (multi-bleu) and table 3; the others measured for this project
 PUBLISHED = {
@@ -39,8 +46,24 @@ def test_published_translations_score_as_they_should(
     assert "tok:13a|smooth:exp|version:" in printed
 
 
+def _score(hypotheses: list[str], references: list[str]) -> Scores:
+    return score(from_tokens(hypotheses, "en"), from_tokens(references, "en"))
+
+
+def test_raw_text_is_compared_as_it_is_and_tokenised_for_the_tokens_alone() -> None:
+    line = 'It\'s "fine", he said.'
+    text = from_plain([line], "en")
+    assert text.plain == [line]
+    assert text.tokens == ["It &apos;s &quot; fine &quot; , he said ."]
+    tokens = from_tokens(text.tokens, "en")
+    assert score(tokens, text)["tokenised"]["score"] == pytest.approx(100)
+    other = Text(text.tokens, ["something else"])
+    assert score(other, text)["moses_13a"]["score"] == 0
+    assert score(other, text)["nltk_13a"]["score"] == pytest.approx(100)
+
+
 def test_each_protocol_says_how_it_was_scored() -> None:
-    scores = score(["a b c d"], ["a b c d"], "en")
+    scores = _score(["a b c d"], ["a b c d"])
     for protocol, token in (("tokenised", "none"), ("nltk_13a", "13a"), ("moses_13a", "13a")):
         signature = scores[protocol]["signature"]
         assert signature.startswith(f"nrefs:1|case:mixed|eff:no|tok:{token}|smooth:exp|version:")
@@ -50,18 +73,18 @@ def test_each_protocol_says_how_it_was_scored() -> None:
 
 def test_escapes_are_undone_before_words_are_joined_but_not_for_the_papers_table() -> None:
     line = "It &apos;s &quot; fine &quot; &amp; I don &apos;t mind , he said ."
-    assert detokenise.moses([line], "en") == ["It's \"fine\" & I don't mind, he said."]
-    assert "&apos;" in detokenise.treebank([line], "en")[0]
-    assert detokenise.moses([""], "en") == detokenise.treebank([""], "en") == [""]
+    assert moses_text([line], "en") == ["It's \"fine\" & I don't mind, he said."]
+    assert "&apos;" in treebank_text([line])[0]
+    assert moses_text([""], "en") == treebank_text([""]) == [""]
 
 
 def test_text_that_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="2 hypotheses and 1 references"):
-        score(["a", "b"], ["a"], "en")
+        _score(["a", "b"], ["a"])
     with pytest.raises(UserError, match="hypothesis line 2 still has BPE"):
-        score(["a", "wo@@ rd"], ["a", "word"], "en")
+        _score(["a", "wo@@ rd"], ["a", "word"])
     with pytest.raises(UserError, match="hypothesis line 1 still has BPE"):
-        score(["wo@@"], ["word"], "en")
+        _score(["wo@@"], ["word"])
     (tmp_path / "ref").write_text("a\nb\n")
     (tmp_path / "hyp").write_text("a\n")
     with pytest.raises(UserError, match="hyp: 1 hypotheses and 2 references"):

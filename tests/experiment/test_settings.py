@@ -108,13 +108,15 @@ def test_an_unknown_name_lists_the_known_ones(load: object) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("merges: abc", "merges is 'abc', but must be a whole number above 0"),
-        ("merges: -5", "merges is -5, but must be"),
-        ("source: no", "source is False, but must be a language code"),
+        ("merges: abc", "--merges 'abc': must be a whole number above 0"),
+        ("merges: -5", "--merges -5: must be"),
+        ("source: no", "--source False: must be a language code"),
         ("options: [a]", "options is ['a'], but must be a mapping"),
         ("paper: {qknorm: '24,21'}", "but must be a mapping of arms to numbers"),
         ("sorce: be", "unexpected keyword argument 'sorce'"),
         ("merges: [", "mend that file"),
+        ("preparation: {bpe: x}", "--bpe 'x': must be subword-nmt or"),
+        ("preparation: [bpe]", "preparation is ['bpe'], but must be a mapping"),
     ],
 )
 def test_a_slip_in_a_file_is_named(

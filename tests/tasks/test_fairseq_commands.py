@@ -97,7 +97,7 @@ def check_dev_bleu(run: Path, command: Command, workspace: Workspace, log: Path)
     """Dev BLEU in training equals that of the best checkpoint's translations."""
     generate(command, workspace, run / "checkpoint_best.pt", "valid", log)
     hypotheses = parse_hypotheses(log, 13)
-    references = read_lines(workspace.data("tiny") / "raw" / "dev.yy")
+    references = read_lines(workspace.data("tiny") / "text" / "dev.yy")
     score = BLEU(tokenize="none", force=True).corpus_score(hypotheses, [references]).score
     best = max(row["dev_bleu"] for row in metrics(run))
     assert best > 5, "too little was learned for the comparison to mean anything"

@@ -1,0 +1,72 @@
+"""A pair's data, from wherever its text is to the binarised form: the first two stages."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from qknorm_fairseq.experiment import card
+from qknorm_fairseq.experiment.console import Stages
+from qknorm_fairseq.experiment.errors import StageFailed
+from qknorm_fairseq.experiment.fetch import fetch, load_corpus
+from qknorm_fairseq.experiment.prepare import Manifest, is_prepared, prepare, prepared
+from qknorm_fairseq.experiment.settings import DOWNLOADS, ROOT, Pair
+from qknorm_fairseq.experiment.sources import RawText, locate
+from qknorm_fairseq.experiment.workspace import Workspace
+
+
+def fetch_stage(
+    pair: Pair, folder: Path | None, workspace: Workspace, stages: Stages
+) -> RawText | None:
+    """The pair's raw text: what was given, made or fetched; None if it is prepared already."""
+    stages.start("fetch", str(folder or pair.generator or pair.corpus or pair.name))
+    if folder is None and pair.generator:
+        folder = _generate(pair, workspace)
+    if folder is None:
+        if pair.corpus is None or is_prepared(pair, workspace):
+            prepared(pair, workspace)  # or say what is wrong
+            stages.done("not needed: the data are prepared")
+            return None
+        folder = fetch(load_corpus(pair.corpus), DOWNLOADS / pair.corpus)
+    raw = find_text(pair, folder)
+    size = sum(path.stat().st_size for path in raw.inputs) / 1e6
+    stages.done(f"{len(raw.inputs)} file{'s' if len(raw.inputs) > 1 else ''}, {size:,.1f} MB")
+    return raw
+
+
+def find_text(pair: Pair, folder: Path) -> RawText:
+    """The pair's text in ``folder``; UserError when it is not there."""
+    stems = load_corpus(pair.corpus).splits if pair.corpus else None
+    return locate(folder, pair.source, pair.target, stems)
+
+
+def _generate(pair: Pair, workspace: Workspace) -> Path:
+    folder = workspace.root / "corpora" / pair.name
+    folder.mkdir(parents=True, exist_ok=True)
+    script = ROOT / str(pair.generator)
+    made = subprocess.run([sys.executable, script, folder], capture_output=True, text=True)
+    if made.returncode:
+        raise StageFailed(f"{script} failed: {made.stderr.strip()}")
+    return folder
+
+
+def prepare_stage(
+    pair: Pair,
+    folder: Path | None,
+    workspace: Workspace,
+    stages: Stages,
+    show_card: bool = False,
+) -> Manifest:
+    """Raw text to binarised data, with the data card when they are new, or if it is wanted."""
+    raw = fetch_stage(pair, folder, workspace, stages)
+    recipe = pair.recipe
+    stages.start("prepare", f"{pair.name}, {recipe.bpe}, {recipe.merges:,}")
+    if raw is None:
+        manifest, worked = prepared(pair, workspace), False
+    else:
+        manifest, worked = prepare(pair, raw, workspace)
+    pairs = " / ".join(f"{manifest['pairs'][split]:,}" for split in ("train", "dev", "test"))
+    text = f"{pairs} pairs · {manifest['vocabulary']['joint']:,} types"
+    stages.done(text if worked else f"{text} · already done")
+    if worked or show_card:
+        print(f"\n{card.show(manifest)}\n", flush=True)
+    return manifest

@@ -1,0 +1,54 @@
+"""Where a pair's raw text comes from: a folder of lines, or the TED talks in any form."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from qknorm_fairseq.experiment import ted
+from qknorm_fairseq.experiment.corpus import SPLITS, Split, find_files, read_split
+from qknorm_fairseq.experiment.text import normalise
+
+Counts = dict[str, dict[str, int]]  # split -> what was found there -> how often
+
+
+@dataclass(frozen=True)
+class RawText:
+    """The raw text of a pair, found but not read yet.
+
+    ``read`` gives the splits, and for each what was found in its file and left out.
+    """
+
+    inputs: list[Path]
+    read: Callable[[], tuple[dict[str, Split], Counts]]
+
+
+def locate(path: Path, source: str, target: str, stems: dict[str, str] | None = None) -> RawText:
+    """The text in ``path``: a folder of ``train.xx train.yy …``, the TED archive, its TSV files.
+
+    Args:
+        stems: what the files of a split are called, where that is not its own name.
+
+    Raises:
+        UserError: when something is missing.
+    """
+    talks = ted.find(path)
+    if talks is None:
+        files = find_files(path, source, target, stems)
+        return RawText(
+            list(files.values()),
+            lambda: ({split: read_split(files, split, source, target) for split in SPLITS}, {}),
+        )
+
+    def read() -> tuple[dict[str, Split], Counts]:
+        extraction = ted.extract(talks, source, target)
+        return {
+            split: _plain(sides) for split, sides in extraction.splits.items()
+        }, extraction.counts
+
+    return RawText(ted.inputs(talks), read)
+
+
+def _plain(sides: Split) -> Split:
+    return Split(
+        [normalise(line) for line in sides.source], [normalise(line) for line in sides.target]
+    )

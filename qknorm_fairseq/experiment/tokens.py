@@ -1,0 +1,34 @@
+"""Text as people write it and as tokens with spaces between, both ways."""
+
+from nltk.tokenize.treebank import TreebankWordDetokenizer
+from sacremoses import MosesDetokenizer, MosesTokenizer
+
+from qknorm_fairseq.experiment.text import normalise
+
+
+class MosesTokens:
+    """A language's text tokenised by Moses's rules, special characters escaped (``&apos;``)."""
+
+    def __init__(self, language: str) -> None:
+        self.tokeniser = MosesTokenizer(lang=language)
+
+    def __call__(self, line: str) -> str:
+        return normalise(self.tokeniser.tokenize(line, return_str=True, escape=True))
+
+
+def moses_tokens(lines: list[str], language: str) -> list[str]:
+    """Every line tokenised; see :class:`MosesTokens`."""
+    tokenise = MosesTokens(language)
+    return [tokenise(line) for line in lines]
+
+
+def moses_text(lines: list[str], language: str) -> list[str]:
+    """Moses escapes (``&apos;``) undone, then tokens joined by Moses's rules."""
+    detokeniser = MosesDetokenizer(lang=language)
+    return [detokeniser.detokenize(line.split(" "), unescape=True) for line in lines]
+
+
+def treebank_text(lines: list[str]) -> list[str]:
+    """Tokens joined by NLTK's rules for English, escapes kept: the paper's table 3."""
+    detokeniser = TreebankWordDetokenizer()
+    return [detokeniser.detokenize(line.split()) for line in lines]

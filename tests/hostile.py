@@ -1,0 +1,37 @@
+"""Lines that have broken tools of this kind, each with what it should become."""
+
+# name -> the line as it stands in a file
+LINES = {
+    "line separator": "one\u2028two",
+    "paragraph separator": "one\u2029two",
+    "next line": "one\u0085two",
+    "line tabulation": "one\vtwo",
+    "form feed": "one\ftwo",
+    "file separator": "one\x1ctwo\x1dthree\x1efour\x1ffive",
+    "lone carriage return": "one\rtwo",
+    "windows line end": "one two\r",
+    "byte order mark": "\ufeffone two",
+    "no-break space": "one\u00a0two\u202fthree",
+    "ideographic space": "one\u3000two",
+    "zero width": "zero\u200bwidth\u200cnon\u200djoiner\u2060word",
+    "directions": "\u202bone\u202c \u200ftwo\u200e \u2067three\u2069",
+    "composed": "caf\u00e9 \u00f1",
+    "decomposed": "cafe\u0301 n\u0303",
+    "subword-nmt's joiner": "foo@@ bar @@ @@@ x@ @y @@z </w>",
+    "sentencepiece's space": "▁one ▁ two▁ ▁▁",
+    "moses's bar": "one ||| two | three &#124;",
+    "symbols": "<unk> <s> </s> <pad> madeupword0000 a<unk>b <<s>> #fairseq:overwrite",
+    "the mark itself": "␛ ␛␛ <␛unk> ␛_ @␛@",
+    "tabs": "\tone\t\ttwo\t",
+    "trailing spaces": "  one   two  ",
+    "right to left": "\u05e9\u05dc\u05d5\u05dd \u0639\u0631\u0628\u064a abc",
+    "emoji": "👩‍👩‍👧‍👦 🇪🇸 👍🏽 ok",
+    "control characters": "a\x01b\x07c\x1bd\x7fe",
+    "private use": "\ue000 \U000f0000 \ufffd \uffff",
+    "quotes": "\"one 'two` \\three\\n",
+    "like an answer": "H-0\t-0.5\tone",
+    "like a comment": "#version: 0.2",
+    "nothing": "",
+    "only white space": " \u00a0\t\u2003",
+}
+LONG = " ".join(("ba", "ko", "ti")[i % 3] for i in range(10_000))  # far beyond a model's length
