@@ -30,7 +30,10 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except OSError as error:  # a full disk, a folder that may not be written to
         place = f"{error.filename}: " if error.filename else ""
-        print(f"qknorm: {place}{error.strerror or error}; mend that or use --out", file=sys.stderr)
+        print(
+            f"qknorm: {place}{error.strerror or error}; mend that, or choose another folder",
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt:
         if sys.stderr.isatty():
@@ -66,8 +69,8 @@ def _reproduce(arguments: argparse.Namespace) -> None:
 
 def _prepare(arguments: argparse.Namespace) -> None:
     from qknorm_fairseq.experiment.console import Stages
+    from qknorm_fairseq.experiment.manifest import find_pair
     from qknorm_fairseq.experiment.pair_data import prepare_stage
-    from qknorm_fairseq.experiment.prepare import find_pair
     from qknorm_fairseq.experiment.workspace import Workspace
 
     workspace = Workspace(arguments.out.resolve())
@@ -78,14 +81,17 @@ def _prepare(arguments: argparse.Namespace) -> None:
 
 def _apply(arguments: argparse.Namespace) -> None:
     from qknorm_fairseq.experiment import steps
-    from qknorm_fairseq.experiment.prepare import find_pair, prepared
+    from qknorm_fairseq.experiment.manifest import pair_of, read_manifest
     from qknorm_fairseq.experiment.workspace import Workspace
 
     workspace = Workspace(arguments.out.resolve())
-    pair = find_pair(arguments.pair, workspace, {})
-    prepared(pair, workspace)
-    codes = workspace.data(pair.name) / "bpe"
-    through = steps.Steps(pair.recipe, codes, arguments.language or pair.source)
+    manifest = read_manifest(workspace, arguments.pair)
+    if manifest is None:
+        raise UserError(f"{arguments.pair}: not prepared in {workspace.root}; prepare it first")
+    pair = pair_of(manifest)
+    through = steps.Steps(
+        pair.recipe, workspace.data(pair.name) / "bpe", arguments.language or pair.source
+    )
     for line in steps.apply(through, sys.stdin.buffer):
         sys.stdout.buffer.write(line)
     sys.stdout.buffer.flush()

@@ -19,6 +19,7 @@ LINES = {
     "decomposed": "cafe\u0301 n\u0303",
     "subword-nmt's joiner": "foo@@ bar @@ @@@ x@ @y @@z </w>",
     "sentencepiece's space": "▁one ▁ two▁ ▁▁",
+    "sentencepiece's break": "one ▅ two▅three ▅_ ▅=",
     "moses's bar": "one ||| two | three &#124;",
     "symbols": "<unk> <s> </s> <pad> madeupword0000 a<unk>b <<s>> #fairseq:overwrite",
     "the mark itself": "␛ ␛␛ <␛unk> ␛_ @␛@",

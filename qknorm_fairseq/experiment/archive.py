@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from qknorm_fairseq.experiment.corpus import decode
 from qknorm_fairseq.experiment.errors import UserError
 
 MAX_BYTES = 16 * 2**30  # unpacked, in all; far more than any corpus for a small language
@@ -153,13 +154,6 @@ def lines(file: IO[bytes], label: str) -> Iterator[str]:
             return
         if len(line) > MAX_LINE:
             raise UserError(f"{label}, line {number}: over {MAX_LINE:,} bytes; fetch it again")
-        if (nul := line.find(0)) >= 0:
-            raise UserError(f"{label}, line {number}: byte {offset + nul} is NUL; fetch it again")
-        try:
-            text = line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"{label}, line {number}: byte {offset + error.start} is not UTF-8; fetch it again"
-            ) from error
+        text = decode(line, label, number, offset)
         offset += len(line)
         yield text.removesuffix("\n").removesuffix("\r")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
-from qknorm_fairseq.experiment.clean import words
+from qknorm_fairseq.experiment.clean import USUAL_RATIO, words
 from qknorm_fairseq.experiment.corpus import Split
 from qknorm_fairseq.experiment.recipe import Recipe
 
@@ -150,11 +150,11 @@ def _notes(manifest: dict[str, Any]) -> list[str]:
     recipe, vocabulary = manifest["recipe"], manifest["vocabulary"]
     percentiles = manifest["length_percentiles"]
     dropped = [f"{name} {count:,}" for name, count in manifest["dropped"].items() if count]
-    kept = [
-        f"{name} {count - manifest['dropped'].get(name, 0):,}"
-        for name, count in manifest["matched"].items()
-        if count > manifest["dropped"].get(name, 0)
-    ]
+    spared = [f"{name} {count:,}" for name, count in manifest["spared"].items() if count]
+    if not recipe["max_ratio"]:
+        spared = [
+            text.replace("length_ratio", f"length_ratio (over {USUAL_RATIO})") for text in spared
+        ]
     overlap = ", ".join(
         f"{counts['pairs']:,} pairs of {split} ({counts['source']:,} sources, "
         f"{counts['target']:,} targets)"
@@ -169,15 +169,22 @@ def _notes(manifest: dict[str, Any]) -> list[str]:
         f"{vocabulary['target']:,} in {recipe['target']}",
         f"tokens a training sentence, with eos: {lengths}; L = {percentiles['97.5']:g}",
         f"dropped of {read:,} training pairs: {', '.join(dropped) or 'none'}",
-        f"kept, though a rule that is off matches: {', '.join(kept) or 'none'}",
+        f"kept, though a rule that is off matches: {', '.join(spared) or 'none'}",
         f"training has {overlap}",
     ]
+    undone = manifest["tokens_undone"]
+    if undone:
+        lines.append(
+            f"Moses's tokens, undone, give {undone['same']:,} of the {undone['lines']:,} lines of "
+            "dev and test as they came"
+        )
     for cut in manifest["cut"]:
         lines.append(
             f"{cut['split']}.{cut['language']}, line {cut['line']:,}: {cut['pieces']:,} tokens, "
             "cut for the model, whole for the score"
         )
-    return lines
+    lines += ["", "sha256 of the raw files"]
+    return lines + [f"{file['sha256']}  {name}" for name, file in manifest["inputs"].items()]
 
 
 def _extracted(found: tuple[str, dict[str, int]]) -> str:

@@ -21,11 +21,12 @@ class Rule:
 
 @dataclass(frozen=True)
 class Cleaned:
-    """The pairs that are left, what each rule dropped, and what each matches, on or off."""
+    """The pairs that are left, and how many each rule dropped, matches, and matches of those."""
 
     kept: Split
     dropped: dict[str, int]
     matched: dict[str, int]
+    spared: dict[str, int]
 
 
 def rules(recipe: Recipe, held_out: list[Split]) -> dict[str, Rule]:
@@ -71,7 +72,7 @@ def clean(train: Split, recipe: Recipe, held_out: list[Split]) -> Cleaned:
         UserError: when no pair is left.
     """
     applied = rules(recipe, held_out)
-    dropped, matched = dict.fromkeys(applied, 0), dict.fromkeys(applied, 0)
+    dropped, matched, spared = (dict.fromkeys(applied, 0) for _ in range(3))
     kept = Split([], [])
     for pair in train.pairs():
         hits = [name for name, rule in applied.items() if rule.matches(*pair)]
@@ -83,6 +84,8 @@ def clean(train: Split, recipe: Recipe, held_out: list[Split]) -> Cleaned:
         else:
             kept.source.append(pair[0])
             kept.target.append(pair[1])
+            for name in hits:
+                spared[name] += 1
     if not len(kept):
         guilty = [
             f"{name} dropped {count:,} ({applied[name].option})"
@@ -93,4 +96,4 @@ def clean(train: Split, recipe: Recipe, held_out: list[Split]) -> Cleaned:
             f"no training pair is left of {len(train):,}: {', '.join(guilty)}; "
             "mend the text or loosen that rule"
         )
-    return Cleaned(kept, dropped, matched)
+    return Cleaned(kept, dropped, matched, spared)

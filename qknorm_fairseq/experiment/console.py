@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
 
 from tqdm import tqdm
@@ -89,3 +90,14 @@ class Progress:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def each_shown(lines: list[str], step: Callable[[str], str], label: str) -> list[str]:
+    """What ``step`` makes of each line, with the progress shown."""
+    done = []
+    with Progress(label, len(lines), "lines") as progress:
+        for line in lines:
+            done.append(step(line))
+            if len(done) % 1000 == 0:
+                progress.update(len(done))
+    return done

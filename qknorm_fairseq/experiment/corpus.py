@@ -2,7 +2,7 @@
 
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,10 @@ class Split:
     def pairs(self) -> Iterator[tuple[str, str]]:
         """Source and target, line by line."""
         return zip(self.source, self.target, strict=True)
+
+    def map(self, step: Callable[[str], str]) -> "Split":
+        """The same pairs with ``step`` taken on each line."""
+        return Split([step(line) for line in self.source], [step(line) for line in self.target])
 
     def sides(self, source: str, target: str) -> list[tuple[str, list[str]]]:
         """Each language with its lines."""

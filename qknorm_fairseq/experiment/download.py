@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
+from typing import IO
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -130,7 +131,7 @@ def _store(file: RemoteFile, response: HTTPResponse, have: int, part: Path) -> N
     with part.open("ab" if start else "wb") as out, Progress(file.name, total, "MB") as progress:
         # one byte more than wanted shows that it is another file
         while data := _read(response, min(CHUNK, file.bytes + 1 - out.tell())):
-            out.write(data)
+            _write(out, data, part)
             speed = (out.tell() - start) / MB / max(time.monotonic() - began, 0.001)
             progress.update(out.tell() // MB, f"{speed:.1f} MB/s")
     if _size(part) > file.bytes:
@@ -138,6 +139,14 @@ def _store(file: RemoteFile, response: HTTPResponse, have: int, part: Path) -> N
         raise _Unfit(f"gives more than the {file.bytes:,} bytes of {file.name}")
     if _size(part) < file.bytes:
         raise _Broken("the connection ended")
+
+
+def _write(out: IO[bytes], data: bytes, part: Path) -> None:
+    try:
+        out.write(data)
+        out.flush()
+    except OSError as error:  # a full disk is not said with a name
+        raise OSError(error.errno, error.strerror, str(part)) from error
 
 
 def _start(file: RemoteFile, response: HTTPResponse, have: int) -> int:

@@ -35,7 +35,7 @@ def lines(pair: Pair, runs: list[Run], at_a_time: int) -> list[str]:
     disk = len(runs) * CHECKPOINTS * size / 1e6
     return [
         f"[1/5] fetch      {pair.corpus or pair.generator or 'the text, from --raw-dir'}",
-        "[2/5] prepare    BPE and binarising · under 3 min · about 3 times the raw text on disk",
+        "[2/5] prepare    under 3 min for 133,000 pairs · about 3 times the raw text on disk",
         f"[3/5] train      {', '.join(waiting) or 'nothing: all done'}",
         f"                 {runs[0].updates:,} updates each · {time} · {disk:,.0f} MB on disk",
         "[4/5] translate  the test set with each run's best checkpoint",

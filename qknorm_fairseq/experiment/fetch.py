@@ -17,8 +17,6 @@ from qknorm_fairseq.experiment.download import RemoteFile, download
 from qknorm_fairseq.experiment.errors import UserError
 from qknorm_fairseq.experiment.workspace import sha256
 
-__all__ = ["Corpus", "RemoteFile", "fetch", "load_corpus"]
-
 FORMS = ("ted", "parallel")
 
 

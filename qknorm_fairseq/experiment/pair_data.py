@@ -8,7 +8,8 @@ from qknorm_fairseq.experiment import card
 from qknorm_fairseq.experiment.console import Stages
 from qknorm_fairseq.experiment.errors import StageFailed
 from qknorm_fairseq.experiment.fetch import fetch, load_corpus
-from qknorm_fairseq.experiment.prepare import Manifest, is_prepared, prepare, prepared
+from qknorm_fairseq.experiment.manifest import Manifest, is_prepared, prepared
+from qknorm_fairseq.experiment.prepare import prepare
 from qknorm_fairseq.experiment.settings import DOWNLOADS, ROOT, Pair
 from qknorm_fairseq.experiment.sources import RawText, locate
 from qknorm_fairseq.experiment.workspace import Workspace
@@ -29,7 +30,8 @@ def fetch_stage(
         folder = fetch(load_corpus(pair.corpus), DOWNLOADS / pair.corpus)
     raw = find_text(pair, folder)
     size = sum(path.stat().st_size for path in raw.inputs) / 1e6
-    stages.done(f"{len(raw.inputs)} file{'s' if len(raw.inputs) > 1 else ''}, {size:,.1f} MB")
+    names = ", ".join(path.name for path in raw.inputs)
+    stages.done(f"{names} · {size:,.1f} MB")
     return raw
 
 

@@ -5,99 +5,36 @@ them, with codes), ``bin/`` (what fairseq reads), ``raw/`` (dev and test as they
 were tokenised here) and ``manifest.json``. The folder appears whole or not at all.
 """
 
-import re
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from qknorm_fairseq import __version__
 from qknorm_fairseq.experiment import card, segment
 from qknorm_fairseq.experiment.binarise import binarise
 from qknorm_fairseq.experiment.clean import clean, words
-from qknorm_fairseq.experiment.console import Progress
-from qknorm_fairseq.experiment.corpus import Split
+from qknorm_fairseq.experiment.console import each_shown
+from qknorm_fairseq.experiment.corpus import SPLITS, Split
 from qknorm_fairseq.experiment.errors import UserError
-from qknorm_fairseq.experiment.recipe import Recipe, differences
-from qknorm_fairseq.experiment.settings import PAIR_CHOICES, SUFFIXES, Pair, known_names, load_pair
+from qknorm_fairseq.experiment.lock import owned
+from qknorm_fairseq.experiment.manifest import Manifest, read_manifest
+from qknorm_fairseq.experiment.recipe import Recipe
+from qknorm_fairseq.experiment.settings import Pair
 from qknorm_fairseq.experiment.sources import RawText
 from qknorm_fairseq.experiment.steps import Tokeniser
 from qknorm_fairseq.experiment.text import escape
+from qknorm_fairseq.experiment.tokens import moses_text
 from qknorm_fairseq.experiment.workspace import (
     Workspace,
     fingerprint,
-    read_mapping,
     sha256,
     whole_folder,
     write_json,
     write_lines,
 )
 
-Manifest = dict[str, Any]
-NAME = re.compile(r"\w[\w.-]*")
-
 MAX_PIECES = 1000  # of a sentence: models take 1,024 tokens, profiles batches of it
-
-
-def read_manifest(workspace: Workspace, pair: str) -> Manifest | None:
-    """The manifest of a prepared pair, or None."""
-    path = workspace.data(pair) / "manifest.json"
-    return read_mapping(path) if path.exists() else None
-
-
-def find_pair(name: str, workspace: Workspace, choices: dict[str, Any]) -> Pair:
-    """The pair called ``name``, whether it has a file, was prepared before, or is new.
-
-    Args:
-        choices: of the recipe, in place of the pair's own.
-
-    Raises:
-        UserError: when it is unknown and the choices do not make one.
-    """
-    if name in known_names("pairs") or name.endswith(SUFFIXES):
-        return _checked(load_pair(name).prepared_by(choices))
-    done = read_manifest(workspace, name)
-    if done is not None and "pair" in done:
-        return _checked(Pair(**done["pair"]).prepared_by(choices))
-    if not set(PAIR_CHOICES) <= set(choices):
-        raise UserError(
-            f"unknown pair {name!r}; known: {', '.join(known_names('pairs'))}; for another say "
-            "--source xx --target yy --merges N, or name a YAML file"
-        )
-    if not NAME.fullmatch(name):
-        raise UserError(f"pair {name!r}: a name is of letters, digits, dots, dashes and _")
-    return _checked(
-        Pair(name, **{choice: choices[choice] for choice in PAIR_CHOICES}).prepared_by(choices)
-    )
-
-
-def _checked(pair: Pair) -> Pair:
-    _ = pair.recipe  # raises for choices that make no sense
-    return pair
-
-
-def is_prepared(pair: Pair, workspace: Workspace) -> bool:
-    """Whether there are data of the pair's recipe."""
-    done = read_manifest(workspace, pair.name)
-    return done is not None and done.get("recipe") == pair.recipe.record()
-
-
-def prepared(pair: Pair, workspace: Workspace) -> Manifest:
-    """The manifest of a pair that has been prepared by its recipe.
-
-    Raises:
-        UserError: when it has not.
-    """
-    done, folder = read_manifest(workspace, pair.name), workspace.data(pair.name)
-    if done is None:
-        raise UserError(
-            f"{pair.name}: no prepared data in {folder}; say where its text is with --raw-dir DIR"
-        )
-    if not is_prepared(pair, workspace):
-        changed = differences(done.get("recipe", {}), pair.recipe.record())
-        raise UserError(
-            f"{folder}: prepared with other settings ({changed}); give the same, or prepare it "
-            "anew with --raw-dir DIR"
-        )
-    return done
 
 
 def prepare(pair: Pair, raw: RawText, workspace: Workspace) -> tuple[Manifest, bool]:
@@ -107,33 +44,59 @@ def prepare(pair: Pair, raw: RawText, workspace: Workspace) -> tuple[Manifest, b
         the manifest, and whether anything had to be done.
 
     Raises:
-        UserError: for raw text that is wrong, or when runs were trained on other data.
+        UserError: for raw text that is wrong, when runs were trained on other data, or when
+            another process prepares the pair.
         StageFailed: when the binarised data do not hold every line.
     """
     inputs = {path.name: {"sha256": sha256(path)} for path in raw.inputs}
-    record = pair.recipe.record()
-    key = fingerprint([inputs, record])
+    recipe, tools = pair.recipe.record(), _tools(pair.recipe)
+    made_of = fingerprint([inputs, recipe, tools])
     done = read_manifest(workspace, pair.name)
-    if done is not None and done.get("fingerprint") == key:
-        return done, False
-    trained = workspace.runs_on_other_data(pair.name, key)
-    if trained:
-        raise UserError(
-            f"{trained[0]}: trained on other data than this text and these settings give now; "
-            "give what it had, choose another --out, or remove that folder"
-        )
+    if done is not None and done.get("made_of") == made_of:
+        return _with_options_of(pair, done, workspace), False
     splits, extraction = raw.read()
-    with whole_folder(workspace.data(pair.name)) as folder:
+    target = workspace.data(pair.name)
+    with owned(target.with_name(f".{pair.name}.lock")), whole_folder(target) as folder:
+        manifest = _prepare_into(folder, pair.name, pair.recipe, splits)
+        digest = _digest(folder)
+        trained = workspace.runs_on_other_data(pair.name, digest)
+        if trained:
+            raise UserError(
+                f"{trained[0]}: trained on other data than this text and these settings give "
+                "now; give what it had, choose another --out, or remove that folder"
+            )
         manifest = {
-            "fingerprint": key,
+            "fingerprint": digest,
+            "made_of": made_of,
             "inputs": inputs,
-            "extraction": extraction,
             "pair": asdict(pair),
-            "recipe": record,
-            **_prepare_into(folder, pair.name, pair.recipe, splits),
+            "recipe": recipe,
+            "tools": tools,
+            "extraction": extraction,
+            **manifest,
         }
         write_json(folder / "manifest.json", manifest)
     return manifest, True
+
+
+def _tools(recipe: Recipe) -> dict[str, str]:
+    """The versions of all that has a hand in the outcome."""
+    names = [*recipe.libraries, "ve-fairseq"]
+    return {"qknorm_fairseq": __version__, **{name: version(name) for name in names}}
+
+
+def _with_options_of(pair: Pair, done: Manifest, workspace: Workspace) -> Manifest:
+    """The manifest, with what the pair says now of things that the data do not hang on."""
+    if done["pair"] != asdict(pair):
+        done = {**done, "pair": asdict(pair)}
+        write_json(workspace.data(pair.name) / "manifest.json", done)
+    return done
+
+
+def _digest(folder: Path) -> str:
+    """What a training reads, in short: runs belong to data with the same digest."""
+    files = [path for path in sorted((folder / "bpe").iterdir()) if path.stem in SPLITS]
+    return fingerprint([sha256(path) for path in [*files, *(folder / "bin").glob("valid.ref.*")]])
 
 
 def _prepare_into(folder: Path, name: str, recipe: Recipe, raw: dict[str, Split]) -> Manifest:
@@ -142,7 +105,7 @@ def _prepare_into(folder: Path, name: str, recipe: Recipe, raw: dict[str, Split]
         _write(folder / "raw", recipe, {split: raw[split] for split in ("dev", "test")})
     cleaned = clean(text["train"], recipe, [text["dev"], text["test"]])
     text["train"] = cleaned.kept
-    escaped = {split: _each(sides, escape) for split, sides in text.items()}
+    escaped = {split: sides.map(escape) for split, sides in text.items()}
     segmenter = segment.learn(recipe, escaped["train"], folder / "bpe")
     pieces = {split: _segment(segmenter, recipe, split, sides) for split, sides in escaped.items()}
     cut = _fit(recipe, pieces)
@@ -165,14 +128,12 @@ def _prepare_into(folder: Path, name: str, recipe: Recipe, raw: dict[str, Split]
         "pairs": {split: len(sides) for split, sides in text.items()},
         "copies": recipe.copies,
         "dropped": dropped,
-        "matched": {**cleaned.matched, "too_many_pieces": dropped["too_many_pieces"]},
+        "matched": cleaned.matched,
+        "spared": cleaned.spared,
         "cut": cut,
+        "tokens_undone": _count_undone(recipe, raw, text) if recipe.tokenises else None,
         **card.measure(recipe, text, model_reads),
     }
-
-
-def _each(sides: Split, step: Any) -> Split:
-    return Split([step(line) for line in sides.source], [step(line) for line in sides.target])
 
 
 def _pick(sides: Split, numbers: list[int]) -> Split:
@@ -188,15 +149,27 @@ def _write(folder: Path, recipe: Recipe, splits: dict[str, Split]) -> None:
 def _tokenise(recipe: Recipe, split: str, raw: Split) -> Split:
     if not recipe.tokenises:
         return raw
-    sides = []
-    for language, lines in raw.sides(recipe.source, recipe.target):
-        tokenise, done = Tokeniser(recipe, language), []
-        with Progress(f"tokenising {split}.{language}", len(lines), "lines") as progress:
-            for line in lines:
-                done.append(tokenise(line))
-                progress.update(len(done))
-        sides.append(done)
-    return Split(*sides)
+    return Split(
+        *(
+            each_shown(lines, Tokeniser(recipe, language), f"tokenising {split}.{language}")
+            for language, lines in raw.sides(recipe.source, recipe.target)
+        )
+    )
+
+
+def _count_undone(recipe: Recipe, raw: dict[str, Split], text: dict[str, Split]) -> dict[str, int]:
+    """Lines of dev and test, and those that undoing their tokens gives back as they came."""
+    lines = same = 0
+    for split in ("dev", "test"):
+        for (language, before), (_, tokens) in zip(
+            raw[split].sides(recipe.source, recipe.target),
+            text[split].sides(recipe.source, recipe.target),
+            strict=True,
+        ):
+            after = moses_text(tokens, language)
+            lines += len(before)
+            same += sum(a == b for a, b in zip(before, after, strict=True))
+    return {"lines": lines, "same": same}
 
 
 def _segment(

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import asdict, dataclass, fields
-from importlib.metadata import version
 from typing import Any
 
 from qknorm_fairseq.experiment.errors import UserError
@@ -44,6 +43,8 @@ class Recipe:
             value = getattr(self, name)
             if not right(value):
                 raise UserError(f"{option(name)} {value!r}: must be {what}")
+        for name in ("bpe_dropout", "max_ratio"):  # 9 is 9.0, however it was written
+            object.__setattr__(self, name, float(getattr(self, name)))
         if self.source == self.target:
             raise UserError(f"source and target are both {self.source!r}; name two languages")
         if self.bpe == "sentencepiece-unigram" and self.bpe_dropout:
@@ -66,10 +67,17 @@ class Recipe:
         """How often each training pair stands in the binarised data."""
         return self.bpe_dropout_copies if self.bpe_dropout else 1
 
+    @property
+    def libraries(self) -> list[str]:
+        """What does the work, by the names under which it is installed."""
+        return [SEGMENTATIONS[self.bpe][0], *(["sacremoses"] if self.tokenises else [])]
+
     def record(self) -> dict[str, Any]:
-        """All that decides the outcome but the text, versions included."""
-        tools = [SEGMENTATIONS[self.bpe][0], *(["sacremoses"] if self.tokenises else [])]
-        return {**asdict(self), "tools": {name: version(name) for name in tools}}
+        """The choices that decide the outcome."""
+        choices = asdict(self)
+        if not self.bpe_dropout:
+            del choices["bpe_dropout_copies"]
+        return choices
 
 
 def _is_count(value: Any, least: int = 0) -> bool:

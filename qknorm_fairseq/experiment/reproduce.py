@@ -12,8 +12,8 @@ from qknorm_fairseq.experiment.console import Stages
 from qknorm_fairseq.experiment.corpus import read_lines
 from qknorm_fairseq.experiment.errors import StageFailed, UserError
 from qknorm_fairseq.experiment.lock import own_all
+from qknorm_fairseq.experiment.manifest import Manifest, find_pair
 from qknorm_fairseq.experiment.pair_data import find_text, prepare_stage
-from qknorm_fairseq.experiment.prepare import Manifest, find_pair
 from qknorm_fairseq.experiment.report import ScoredRun, collect, write_report
 from qknorm_fairseq.experiment.run import Run, make_run
 from qknorm_fairseq.experiment.score import PROTOCOLS, score_run
@@ -76,8 +76,6 @@ def make_plan(
         choices: of the pair's recipe, in place of its own.
     """
     workspace = Workspace(out.resolve())
-    if ":" in str(workspace.root):
-        raise UserError(f"--out {workspace.root}: fairseq splits names at colons; choose another")
     if min(seeds) < 0:
         raise UserError(f"--seeds {min(seeds)}: a seed is a whole number, not below 0")
     pair = find_pair(pair_name, workspace, choices or {})

@@ -13,7 +13,7 @@ import yaml
 
 import qknorm_fairseq
 from qknorm_fairseq.experiment.errors import UserError
-from qknorm_fairseq.experiment.prepare import Manifest
+from qknorm_fairseq.experiment.manifest import Manifest
 from qknorm_fairseq.experiment.settings import (
     MEASURED,
     Arm,

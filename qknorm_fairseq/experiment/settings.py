@@ -49,12 +49,12 @@ class Pair:
     def recipe(self) -> Recipe:
         """How the pair is prepared; UserError for a choice that makes no sense."""
         choices = {name.replace("-", "_"): value for name, value in self.preparation.items()}
-        unknown = sorted(set(choices) - set(CHOICES))
+        possible = [name for name in CHOICES if name not in PAIR_CHOICES]
+        unknown = sorted(set(choices) - set(possible))
         if unknown:
-            known = ", ".join(name.replace("_", "-") for name in CHOICES)
+            known = ", ".join(name.replace("_", "-") for name in possible)
             raise UserError(f"preparation: unknown {', '.join(unknown)}; known: {known}")
-        given = {"source": self.source, "target": self.target, "merges": self.merges}
-        return Recipe(**{**given, **choices})
+        return Recipe(self.source, self.target, self.merges, **choices)
 
     def prepared_by(self, choices: dict[str, Any]) -> "Pair":
         """The pair with these choices of the recipe in place of its own."""

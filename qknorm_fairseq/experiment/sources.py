@@ -23,7 +23,7 @@ class RawText:
 
 
 def locate(path: Path, source: str, target: str, stems: dict[str, str] | None = None) -> RawText:
-    """The text in ``path``: a folder of ``train.xx train.yy …``, the TED archive, its TSV files.
+    """The text in ``path``: a folder of ``train.xx train.yy …``, else the TED talks in any form.
 
     Args:
         stems: what the files of a split are called, where that is not its own name.
@@ -31,7 +31,7 @@ def locate(path: Path, source: str, target: str, stems: dict[str, str] | None = 
     Raises:
         UserError: when something is missing.
     """
-    talks = ted.find(path)
+    talks = None if any(path.glob(f"train.{source}*")) else ted.find(path)
     if talks is None:
         files = find_files(path, source, target, stems)
         return RawText(
@@ -40,15 +40,7 @@ def locate(path: Path, source: str, target: str, stems: dict[str, str] | None = 
         )
 
     def read() -> tuple[dict[str, Split], Counts]:
-        extraction = ted.extract(talks, source, target)
-        return {
-            split: _plain(sides) for split, sides in extraction.splits.items()
-        }, extraction.counts
+        found = ted.extract(talks, source, target)
+        return {split: sides.map(normalise) for split, sides in found.splits.items()}, found.counts
 
     return RawText(ted.inputs(talks), read)
-
-
-def _plain(sides: Split) -> Split:
-    return Split(
-        [normalise(line) for line in sides.source], [normalise(line) for line in sides.target]
-    )

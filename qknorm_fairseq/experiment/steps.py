@@ -1,4 +1,4 @@
-"""What a line of a pair goes through on its way to the model, and back."""
+"""What a line of a pair goes through on its way to the model."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ from qknorm_fairseq.experiment import segment
 from qknorm_fairseq.experiment.corpus import decode
 from qknorm_fairseq.experiment.errors import UserError
 from qknorm_fairseq.experiment.recipe import Recipe
-from qknorm_fairseq.experiment.text import escape, normalise, unescape
+from qknorm_fairseq.experiment.text import escape, normalise
 from qknorm_fairseq.experiment.tokens import MosesTokens
 
 
@@ -35,10 +35,6 @@ class Steps:
     def pieces(self, line: str) -> str:
         """A line of new text as the model reads it."""
         return self.segmenter.segment(escape(self.tokenise(normalise(line))), self.language)
-
-    def undo(self, pieces: str) -> str:
-        """The prepared line again, tokenised if the pair's text is."""
-        return unescape(self.segmenter.join(pieces))
 
 
 def apply(steps: Steps, lines: Iterable[bytes]) -> Iterator[bytes]:

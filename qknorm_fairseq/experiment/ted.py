@@ -45,9 +45,11 @@ def find(path: Path) -> Location | None:
     archives in a folder are opened, those beside tables are not.
 
     Raises:
-        UserError: when a folder has two of something, or an archive in it cannot be read and
-            nothing else in it could be meant.
+        UserError: for a single table, when a folder has two of something, or an archive in it
+            cannot be read and nothing else in it could be meant.
     """
+    if path.name.endswith((".tsv", ".tsv.gz")):
+        raise UserError(f"{path}: one table of three; name the folder that holds them")
     if path.is_file():
         return Location(path, None)
     if not path.is_dir():

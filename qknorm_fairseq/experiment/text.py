@@ -42,13 +42,14 @@ WHITE_SPACE = {
 }
 _RUN = re.compile(f"[{''.join(WHITE_SPACE)}]+")
 
-# What means something to fairseq (<s> <pad> </s> <unk>), subword-nmt (@@) or sentencepiece (▁)
-# is broken by MARK, so that it stands in no word and can be no piece of one.
+# What means something to fairseq (<s> <pad> </s> <unk>), subword-nmt (@@) or sentencepiece (▁,
+# and ▅, for which it would leave a line out) is broken by MARK, so that it stands in no word
+# and can be no piece of one.
 MARK = "␛"
-_RESERVED = re.compile(f"{MARK}|▁|<(?=(?:s|pad|/s|unk)>)|@(?=@)")
-_ESCAPES = {MARK: MARK + MARK, "▁": f"{MARK}_", "<": f"<{MARK}", "@": f"@{MARK}"}
-_ESCAPED = re.compile(f"{MARK}([{MARK}_]?)")
-_MEANINGS = {MARK: MARK, "_": "▁", "": ""}
+_RESERVED = re.compile(f"{MARK}|▁|▅|<(?=(?:s|pad|/s|unk)>)|@(?=@)")
+_ESCAPES = {MARK: MARK + MARK, "▁": f"{MARK}_", "▅": f"{MARK}=", "<": f"<{MARK}", "@": f"@{MARK}"}
+_ESCAPED = re.compile(f"{MARK}([{MARK}_=]?)")
+_MEANINGS = {MARK: MARK, "_": "▁", "=": "▅", "": ""}
 
 
 def normalise(line: str) -> str:

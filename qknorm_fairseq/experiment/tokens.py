@@ -1,16 +1,32 @@
 """Text as people write it and as tokens with spaces between, both ways."""
 
+import re
+import sys
+import unicodedata
+
 from nltk.tokenize.treebank import TreebankWordDetokenizer
 from sacremoses import MosesDetokenizer, MosesTokenizer
 
 from qknorm_fairseq.experiment.text import normalise
 
+# sacremoses would part a letter from its accent, its vowel or a joiner: they are of the word
+_OF_THE_WORD = "".join(
+    chr(c)
+    for c in range(sys.maxunicode)
+    if unicodedata.category(chr(c)) in ("Mn", "Mc", "Me", "Cf")
+)
+
 
 class MosesTokens:
-    """A language's text tokenised by Moses's rules, special characters escaped (``&apos;``)."""
+    """A language's text tokenised by Moses's rules, special characters escaped (``&apos;``).
+
+    Control characters are taken out, as Moses does.
+    """
 
     def __init__(self, language: str) -> None:
         self.tokeniser = MosesTokenizer(lang=language)
+        word = self.tokeniser.IsAlnum + _OF_THE_WORD
+        self.tokeniser.PAD_NOT_ISALNUM = re.compile(rf"([^{word}\s\.'\`\,\-])"), r" \1 "
 
     def __call__(self, line: str) -> str:
         return normalise(self.tokeniser.tokenize(line, return_str=True, escape=True))

@@ -73,6 +73,8 @@ def write_text(path: Path, text: str) -> None:
     try:
         aside.write_bytes(text.encode("utf-8"))
         os.replace(aside, path)
+    except OSError as error:  # a full disk is not said with a name
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         aside.unlink(missing_ok=True)
 
@@ -88,14 +90,20 @@ def write_json(path: Path, value: Any) -> None:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """A folder to fill, which takes the name ``path`` only when the block ends well."""
+    """A folder to fill, which takes the name ``path`` only when the block ends well.
+
+    One process at a time may do so.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    shutil.rmtree(aside, ignore_errors=True)
+    aside, old = (path.with_name(f".{path.name}.{name}") for name in ("new", "old"))
+    shutil.rmtree(aside, ignore_errors=True)  # of a process that was killed
     aside.mkdir()
     try:
         yield aside
-        shutil.rmtree(path, ignore_errors=True)
+        if path.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            os.replace(path, old)
         os.replace(aside, path)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)

@@ -26,6 +26,7 @@ HELD_OUT = [Split(["in dev"], ["IN DEV"]), Split(["in test"], ["IN TEST"])]
 
 
 def cleaned(**choices: Any) -> tuple[list[str], dict[str, int], dict[str, int]]:
+    """The targets' first words, what was dropped, what the rules match."""
     train = Split([s.strip() for s, _ in TRAIN], [t for _, t in TRAIN])
     result = clean(train, Recipe("xx", "yy", 10, **choices), HELD_OUT)
     return [target.split(" ")[0] for target in result.kept.target], result.dropped, result.matched

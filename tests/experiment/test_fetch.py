@@ -17,8 +17,9 @@ import pytest
 import yaml
 
 from qknorm_fairseq.experiment import console, download, settings
+from qknorm_fairseq.experiment.download import RemoteFile
 from qknorm_fairseq.experiment.errors import UserError
-from qknorm_fairseq.experiment.fetch import Corpus, RemoteFile, fetch, load_corpus
+from qknorm_fairseq.experiment.fetch import Corpus, fetch, load_corpus
 
 CONTENT = bytes(number % 251 for number in range(10_000))
 OTHER = CONTENT[::-1]

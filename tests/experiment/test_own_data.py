@@ -52,12 +52,20 @@ def test_raw_text_is_tokenised_and_that_is_recorded_and_undone(own: tuple[str, P
     raw = read_lines(folder / "raw/test.yy")
     assert manifest["recipe"]["text"] == "raw"
     if bpe == "subword-nmt":
-        assert "sacremoses" in manifest["recipe"]["tools"]
+        assert "sacremoses" in manifest["tools"]
         assert read_lines(data / "text/test.yy") == moses_tokens(raw, "yy") != raw
+        lines = [
+            (x, line)
+            for s in ("dev", "test")
+            for x in ("xx", "yy")
+            for line in read_lines(folder / f"raw/{s}.{x}")
+        ]
+        same = [moses_text(moses_tokens([line], x), x) == [line] for x, line in lines]
+        assert manifest["tokens_undone"] == {"lines": 18, "same": sum(same)}
         assert read_lines(run / "test.ref.txt") == moses_tokens(raw, "yy")
         hypotheses = moses_text(read_lines(run / "test.hyp.txt"), "yy")
     else:
-        assert "sacremoses" not in manifest["recipe"]["tools"]
+        assert "sacremoses" not in manifest["tools"]
         assert read_lines(data / "text/test.yy") == raw
         hypotheses = read_lines(run / "test.hyp.txt")
         assert "▁" not in "".join(hypotheses)

@@ -15,7 +15,8 @@ from fairseq.data import Dictionary, data_utils
 from qknorm_fairseq.experiment.card import show
 from qknorm_fairseq.experiment.corpus import read_lines
 from qknorm_fairseq.experiment.errors import StageFailed, UserError
-from qknorm_fairseq.experiment.prepare import prepare, prepared
+from qknorm_fairseq.experiment.manifest import prepared
+from qknorm_fairseq.experiment.prepare import prepare
 from qknorm_fairseq.experiment.settings import load_pair
 from qknorm_fairseq.experiment.sources import RawText, locate
 from qknorm_fairseq.experiment.workspace import Workspace, sha256, write_lines
@@ -100,8 +101,8 @@ def test_nothing_is_left_behind_when_it_fails(
     monkeypatch.setattr("qknorm_fairseq.experiment.binarise.command", lambda *_: command)
     with pytest.raises(StageFailed, match=r"failed: so it went; its log: .*tiny\.preprocess\.log"):
         prepare(tiny.PAIR, located(raw), workspace)
-    left = list((tmp_path / "out" / "data").iterdir())
-    assert [path.name for path in left] == ["tiny.preprocess.log"]  # named in the message
+    left = sorted(path.name for path in (tmp_path / "out" / "data").iterdir())
+    assert left == [".tiny.lock", "tiny.preprocess.log"]  # the log is named in the message
 
 
 def test_a_full_disk_is_said_so_and_leaves_nothing(

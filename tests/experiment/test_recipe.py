@@ -33,12 +33,20 @@ def test_what_makes_no_sense_is_refused(choice: dict[str, Any], said: str) -> No
     assert said in str(refused.value)
 
 
-def test_the_record_has_the_versions_of_what_is_used() -> None:
-    assert set(Recipe("a", "b", 1).record()["tools"]) == {"subword-nmt"}
-    assert set(Recipe("a", "b", 1, text="raw").record()["tools"]) == {"subword-nmt", "sacremoses"}
+def test_it_knows_which_libraries_do_the_work() -> None:
+    assert Recipe("a", "b", 1).libraries == ["subword-nmt"]
+    assert Recipe("a", "b", 1, text="raw").libraries == ["subword-nmt", "sacremoses"]
     raw = Recipe("a", "b", 1, text="raw", bpe="sentencepiece-bpe")
-    assert set(raw.record()["tools"]) == {"sentencepiece"}
+    assert raw.libraries == ["sentencepiece"]
     assert not raw.tokenises
+
+
+def test_records_are_equal_where_the_outcome_is() -> None:
+    assert Recipe("a", "b", 1, max_ratio=9).record() == Recipe("a", "b", 1, max_ratio=9.0).record()
+    unused = Recipe("a", "b", 1, bpe_dropout_copies=3)
+    assert unused.record() == Recipe("a", "b", 1).record()
+    used = Recipe("a", "b", 1, bpe_dropout=0.1, bpe_dropout_copies=3)
+    assert used.record() != Recipe("a", "b", 1, bpe_dropout=0.1).record()
 
 
 def test_differences_are_told_by_name() -> None:

@@ -58,6 +58,15 @@ def test_symbols_come_back_however_often_they_stand_there(tmp_path: Path) -> Non
         assert unescape(segmenter.join(pieces)) == unescape(lines[0])
 
 
+def test_no_line_is_left_out_of_learning(tmp_path: Path) -> None:
+    lines = [escape(line) for line in ["abc abd"] * 30 + ["xyz ▅ xyw"] * 30]
+    for bpe in BPE[1:]:
+        segmenter = learn(Recipe("xx", "yy", 17, bpe=bpe), Split(lines, lines), tmp_path / bpe)
+        vocabulary = (tmp_path / bpe / "sentencepiece.vocab").read_text()
+        assert all(letter in vocabulary for letter in "abcdxyzw")
+        assert unescape(segmenter.join(segmenter.segment(lines[-1], "xx"))) == "xyz ▅ xyw"
+
+
 @pytest.mark.parametrize("bpe", BPE[:2])
 def test_dropout_is_seeded_and_does_not_touch_the_programs_own_chance(
     tmp_path: Path, bpe: str

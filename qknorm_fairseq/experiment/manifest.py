@@ -1,0 +1,86 @@
+"""What has been prepared under a pair's name, and the pair that goes by that name."""
+
+import re
+from typing import Any
+
+from qknorm_fairseq.experiment.errors import UserError
+from qknorm_fairseq.experiment.recipe import differences
+from qknorm_fairseq.experiment.settings import (
+    PAIR_CHOICES,
+    SUFFIXES,
+    Pair,
+    known_names,
+    load_pair,
+)
+from qknorm_fairseq.experiment.workspace import Workspace, read_mapping
+
+Manifest = dict[str, Any]
+NAME = re.compile(r"\w[\w.-]*")
+
+
+def read_manifest(workspace: Workspace, pair: str) -> Manifest | None:
+    """The manifest of a prepared pair, or None."""
+    path = workspace.data(pair) / "manifest.json"
+    return read_mapping(path) if path.exists() else None
+
+
+def find_pair(name: str, workspace: Workspace, choices: dict[str, Any]) -> Pair:
+    """The pair called ``name``, whether it has a file, was prepared before, or is new.
+
+    Args:
+        choices: of the recipe, in place of the pair's own.
+
+    Raises:
+        UserError: when it is unknown and the choices do not make one.
+    """
+    pair = _find(name, workspace, choices).prepared_by(choices)
+    if not NAME.fullmatch(pair.name):
+        raise UserError(f"pair {pair.name!r}: a name is of letters, digits, dots, dashes and _")
+    if ":" in str(workspace.root):
+        raise UserError(f"--out {workspace.root}: fairseq splits names at colons; choose another")
+    _ = pair.recipe  # raises for choices that make no sense
+    return pair
+
+
+def _find(name: str, workspace: Workspace, choices: dict[str, Any]) -> Pair:
+    if name in known_names("pairs") or name.endswith(SUFFIXES):
+        return load_pair(name)
+    if NAME.fullmatch(name) and (done := read_manifest(workspace, name)):
+        return pair_of(done)
+    if not set(PAIR_CHOICES) <= set(choices):
+        raise UserError(
+            f"unknown pair {name!r}; known: {', '.join(known_names('pairs'))}; for another say "
+            "--source xx --target yy --merges N, or name a YAML file"
+        )
+    return Pair(name, **{choice: choices[choice] for choice in PAIR_CHOICES})
+
+
+def pair_of(manifest: Manifest) -> Pair:
+    """The pair as it was prepared."""
+    return Pair(**manifest["pair"])
+
+
+def is_prepared(pair: Pair, workspace: Workspace) -> bool:
+    """Whether there are data of the pair's recipe."""
+    done = read_manifest(workspace, pair.name)
+    return done is not None and done.get("recipe") == pair.recipe.record()
+
+
+def prepared(pair: Pair, workspace: Workspace) -> Manifest:
+    """The manifest of a pair that has been prepared by its recipe.
+
+    Raises:
+        UserError: when it has not.
+    """
+    done, folder = read_manifest(workspace, pair.name), workspace.data(pair.name)
+    if done is None:
+        raise UserError(
+            f"{pair.name}: no prepared data in {folder}; say where its text is with --raw-dir DIR"
+        )
+    if not is_prepared(pair, workspace):
+        changed = differences(done.get("recipe", {}), pair.recipe.record())
+        raise UserError(
+            f"{folder}: prepared with other settings ({changed}); give the same, or prepare it "
+            "anew with --raw-dir DIR"
+        )
+    return done
