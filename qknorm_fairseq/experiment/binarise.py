@@ -11,6 +11,7 @@ from qknorm_fairseq.experiment.console import Progress
 from qknorm_fairseq.experiment.errors import StageFailed
 
 JOINT = ("--joined-dictionary", "--padding-factor", "1")  # one dictionary, and no filler in it
+NEARLY_NOTHING = 100_000  # bytes free on a disk that is full
 FAIRSEQ_SPLITS = {"train": "train", "dev": "valid", "test": "test"}
 
 

@@ -63,9 +63,11 @@ def find_files(
 def _find(folder: Path, split: str, stem: str, language: str) -> Path:
     names = [f"{name}.{language}" for name in dict.fromkeys((split, stem))]
     for name in names:
-        for path in (folder / name, folder / f"{name}.gz"):
-            if path.is_file():
-                return path
+        found = [path for path in (folder / name, folder / f"{name}.gz") if path.is_file()]
+        if len(found) > 1:
+            raise UserError(f"{folder}: both {name} and {name}.gz are there; take one away")
+        if found:
+            return found[0]
     others = ", ".join(["", *names[1:], f"{names[0]}.gz"])
     raise UserError(
         f"{folder / names[0]}: no such file{others.replace(', ', ', nor ')}; put it there"
@@ -115,10 +117,10 @@ def read_lines(path: Path) -> list[str]:
     Raises:
         UserError: for a broken file, one that is not UTF-8 or holds a NUL, or has no text.
     """
-    data = read_bytes(path)
-    if not data.strip():
+    lines = split_lines(read_bytes(path), str(path))
+    if not any(lines):
         raise UserError(f"{path}: the file is empty; put the text there")
-    return split_lines(data, str(path))
+    return lines
 
 
 def split_lines(data: bytes, where: str) -> list[str]:

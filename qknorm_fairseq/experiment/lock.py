@@ -1,4 +1,4 @@
-"""One owner for a run folder: a lock that dies with whoever holds it."""
+"""One owner for a folder: a lock that dies with whoever holds it."""
 
 import fcntl
 import json
@@ -15,11 +15,14 @@ NAME = ".owner"
 
 
 @contextmanager
-def owned(folder: Path) -> Iterator[int]:
+def owned(folder: Path, shared: bool = False) -> Iterator[int]:
     """Own ``folder`` for the block; yields the lock's file descriptor.
 
     A process that is given the descriptor shares the lock: it is held until the last of them
     has ended, in whatever way.
+
+    Args:
+        shared: others may own it too, as long as all of them share it.
 
     Raises:
         UserError: when another process holds it.
@@ -28,7 +31,7 @@ def owned(folder: Path) -> Iterator[int]:
     descriptor = os.open(folder / NAME, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(
                 f"{folder}: in use by {_holder(folder)}; wait for it, stop it, or choose "

@@ -1,6 +1,7 @@
 """What has been prepared under a pair's name, and the pair that goes by that name."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 from qknorm_fairseq.experiment.errors import UserError
@@ -12,7 +13,7 @@ from qknorm_fairseq.experiment.settings import (
     known_names,
     load_pair,
 )
-from qknorm_fairseq.experiment.workspace import Workspace, read_mapping
+from qknorm_fairseq.experiment.workspace import Workspace, read_mapping, sha256
 
 Manifest = dict[str, Any]
 NAME = re.compile(r"\w[\w.-]*")
@@ -56,31 +57,57 @@ def _find(name: str, workspace: Workspace, choices: dict[str, Any]) -> Pair:
 
 
 def pair_of(manifest: Manifest) -> Pair:
-    """The pair as it was prepared."""
-    return Pair(**manifest["pair"])
-
-
-def is_prepared(pair: Pair, workspace: Workspace) -> bool:
-    """Whether there are data of the pair's recipe."""
-    done = read_manifest(workspace, pair.name)
-    return done is not None and done.get("recipe") == pair.recipe.record()
+    """The pair as it was prepared; UserError when the manifest does not say."""
+    try:
+        return Pair(**manifest["pair"])
+    except (KeyError, TypeError) as error:
+        raise UserError("manifest.json: broken, or of another version; prepare again") from error
 
 
 def prepared(pair: Pair, workspace: Workspace) -> Manifest:
-    """The manifest of a pair that has been prepared by its recipe.
+    """The manifest of a pair that has been prepared by its recipe, its files as they were.
 
     Raises:
-        UserError: when it has not.
+        UserError: when it has not, or they are not.
     """
     done, folder = read_manifest(workspace, pair.name), workspace.data(pair.name)
     if done is None:
         raise UserError(
             f"{pair.name}: no prepared data in {folder}; say where its text is with --raw-dir DIR"
         )
-    if not is_prepared(pair, workspace):
-        changed = differences(done.get("recipe", {}), pair.recipe.record())
+    changed = differences(done.get("recipe", {}), pair.recipe.record())
+    if changed:
         raise UserError(
             f"{folder}: prepared with other settings ({changed}); give the same, or prepare it "
             "anew with --raw-dir DIR"
         )
+    for name in changed_files(done, folder):
+        raise UserError(
+            f"{folder / name}: not what was prepared; prepare it anew with --raw-dir DIR"
+        )
     return done
+
+
+def is_prepared(pair: Pair, workspace: Workspace) -> bool:
+    """Whether :func:`prepared` would find the pair's data in order."""
+    try:
+        return bool(prepared(pair, workspace))
+    except UserError:
+        return False
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    """sha256 of all that a training or a score reads of prepared data, by name."""
+    names = sorted(
+        str(path.relative_to(folder))
+        for part in ("raw", "text", "bpe", "bin")
+        for path in (folder / part).glob("*")
+        if path.suffix != ".log"
+    )
+    return {name: sha256(folder / name) for name in names}
+
+
+def changed_files(manifest: Manifest, folder: Path) -> list[str]:
+    """Files of prepared data that are gone, or are not as they were."""
+    recorded, found = manifest.get("files", {"manifest.json": ""}), checksums(folder)
+    return [name for name, digest in recorded.items() if found.get(name) != digest]

@@ -5,6 +5,7 @@ them, with codes), ``bin/`` (what fairseq reads), ``raw/`` (dev and test as they
 were tokenised here) and ``manifest.json``. The folder appears whole or not at all.
 """
 
+import re
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -15,10 +16,10 @@ from qknorm_fairseq.experiment import card, segment
 from qknorm_fairseq.experiment.binarise import binarise
 from qknorm_fairseq.experiment.clean import clean, words
 from qknorm_fairseq.experiment.console import each_shown
-from qknorm_fairseq.experiment.corpus import SPLITS, Split
+from qknorm_fairseq.experiment.corpus import Split
 from qknorm_fairseq.experiment.errors import UserError
 from qknorm_fairseq.experiment.lock import owned
-from qknorm_fairseq.experiment.manifest import Manifest, read_manifest
+from qknorm_fairseq.experiment.manifest import Manifest, changed_files, checksums, read_manifest
 from qknorm_fairseq.experiment.recipe import Recipe
 from qknorm_fairseq.experiment.settings import Pair
 from qknorm_fairseq.experiment.sources import RawText
@@ -34,6 +35,8 @@ from qknorm_fairseq.experiment.workspace import (
     write_lines,
 )
 
+# what decides a training and a test score; runs belong to data in which these are the same
+TRAINED_ON = re.compile(r"(raw|text|bpe)/(train|dev|test)\.|bin/valid\.ref")
 MAX_PIECES = 1000  # of a sentence: models take 1,024 tokens, profiles batches of it
 
 
@@ -52,13 +55,14 @@ def prepare(pair: Pair, raw: RawText, workspace: Workspace) -> tuple[Manifest, b
     recipe, tools = pair.recipe.record(), _tools(pair.recipe)
     made_of = fingerprint([inputs, recipe, tools])
     done = read_manifest(workspace, pair.name)
-    if done is not None and done.get("made_of") == made_of:
+    target = workspace.data(pair.name)
+    if done is not None and done.get("made_of") == made_of and not changed_files(done, target):
         return _with_options_of(pair, done, workspace), False
     splits, extraction = raw.read()
-    target = workspace.data(pair.name)
-    with owned(target.with_name(f".{pair.name}.lock")), whole_folder(target) as folder:
+    with owned(workspace.data_lock(pair.name)), whole_folder(target) as folder:
         manifest = _prepare_into(folder, pair.name, pair.recipe, splits)
-        digest = _digest(folder)
+        files = checksums(folder)
+        digest = fingerprint({name: files[name] for name in files if TRAINED_ON.match(name)})
         trained = workspace.runs_on_other_data(pair.name, digest)
         if trained:
             raise UserError(
@@ -73,6 +77,7 @@ def prepare(pair: Pair, raw: RawText, workspace: Workspace) -> tuple[Manifest, b
             "recipe": recipe,
             "tools": tools,
             "extraction": extraction,
+            "files": files,
             **manifest,
         }
         write_json(folder / "manifest.json", manifest)
@@ -91,12 +96,6 @@ def _with_options_of(pair: Pair, done: Manifest, workspace: Workspace) -> Manife
         done = {**done, "pair": asdict(pair)}
         write_json(workspace.data(pair.name) / "manifest.json", done)
     return done
-
-
-def _digest(folder: Path) -> str:
-    """What a training reads, in short: runs belong to data with the same digest."""
-    files = [path for path in sorted((folder / "bpe").iterdir()) if path.stem in SPLITS]
-    return fingerprint([sha256(path) for path in [*files, *(folder / "bin").glob("valid.ref.*")]])
 
 
 def _prepare_into(folder: Path, name: str, recipe: Recipe, raw: dict[str, Split]) -> Manifest:

@@ -13,6 +13,7 @@ SEGMENTATIONS = {
     "sentencepiece-bpe": ("sentencepiece", "sentencepiece"),
     "sentencepiece-unigram": ("sentencepiece", "sentencepiece"),
 }
+MOST_MERGES = 1_000_000
 LANGUAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
@@ -96,9 +97,12 @@ _CODE = 'a language code, in quotes where YAML reads another thing ("no")'
 _RIGHT = {
     "source": (_is_language, _CODE),
     "target": (_is_language, _CODE),
-    "merges": (lambda value: _is_count(value, 1), "a whole number above 0"),
+    "merges": (
+        lambda value: _is_count(value, 1) and value <= MOST_MERGES,
+        f"a whole number above 0, at most {MOST_MERGES:,}",
+    ),
     "text": (lambda value: value in TEXTS, " or ".join(TEXTS)),
-    "bpe": (lambda value: value in SEGMENTATIONS, " or ".join(SEGMENTATIONS)),
+    "bpe": (lambda value: value in [*SEGMENTATIONS], " or ".join(SEGMENTATIONS)),
     "vocabulary_threshold": (_is_count, "a whole number, 0 for none"),
     "bpe_dropout": (lambda value: _is_number(value) and 0 <= value < 1, "from 0 to below 1"),
     "bpe_dropout_copies": (lambda value: _is_count(value, 1), "a whole number above 0"),

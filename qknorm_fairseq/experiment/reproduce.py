@@ -11,8 +11,8 @@ from qknorm_fairseq.experiment import estimate
 from qknorm_fairseq.experiment.console import Stages
 from qknorm_fairseq.experiment.corpus import read_lines
 from qknorm_fairseq.experiment.errors import StageFailed, UserError
-from qknorm_fairseq.experiment.lock import own_all
-from qknorm_fairseq.experiment.manifest import Manifest, find_pair
+from qknorm_fairseq.experiment.lock import own_all, owned
+from qknorm_fairseq.experiment.manifest import Manifest, find_pair, prepared
 from qknorm_fairseq.experiment.pair_data import find_text, prepare_stage
 from qknorm_fairseq.experiment.report import ScoredRun, collect, write_report
 from qknorm_fairseq.experiment.run import Run, make_run
@@ -105,8 +105,12 @@ def _trained(plan: Plan, stages_in_all: int) -> Iterator[tuple[Stages, Manifest]
     """The data prepared, the runs trained, and for the block their folders owned."""
     print(plan.headline(), flush=True)
     stages = Stages(total=stages_in_all)
-    manifest = prepare_stage(plan.pair, plan.raw_dir, plan.workspace, stages)
-    with own_all(run.folder for run in plan.runs) as locks:
+    prepare_stage(plan.pair, plan.raw_dir, plan.workspace, stages)
+    with (
+        owned(plan.workspace.data_lock(plan.pair.name), shared=True),
+        own_all(run.folder for run in plan.runs) as locks,
+    ):
+        manifest = prepared(plan.pair, plan.workspace)  # now that nobody else can change them
         _train_stage(plan, stages, manifest, locks)
         yield stages, manifest
 
@@ -165,10 +169,15 @@ def _count(runs: list[Run]) -> str:
 
 
 def _translate_unless_done(run: Run, device: str) -> bool:
-    key = fingerprint([sha256(run.best_checkpoint), generate_command(run, "test")])
+    made_of = [sha256(run.best_checkpoint), generate_command(run, "test")]
+    results = [run.folder / f"test.{name}.txt" for name in ("hyp", "ref")]
     marker = run.folder / "test.done"
-    if marker.exists() and marker.read_text() == key:
+
+    def key() -> str:
+        return fingerprint([*made_of, *(sha256(path) for path in results if path.exists())])
+
+    if marker.exists() and marker.read_text() == key():
         return False
     translate(run, device)
-    write_text(marker, key)
+    write_text(marker, key())
     return True

@@ -122,6 +122,7 @@ def _bpe(folder: Path, language: str, threshold: int) -> BPE:
         rows = (folder / f"vocab.{language}").read_bytes().decode("utf-8").split("\n")[:-1]
         counts = (row.rsplit(" ", 1) for row in rows)
         known = {piece for piece, count in counts if int(count) >= threshold}
+        known = known or {""}  # none at all would mean no threshold to subword-nmt
     with (folder / "codes").open(encoding="utf-8", newline="\n") as file:
         return BPE(file, vocab=known)
 
@@ -136,8 +137,13 @@ def _learn_merges(lines: Iterable[str], merges: int, path: Path) -> None:
     ):
         try:
             learn_bpe(lines, _CountedLines(file, progress), merges)
-        except ValueError as error:  # not one pair of symbols
-            raise UserError("the training text has no words to learn BPE from") from error
+        except ValueError:  # not one pair of symbols
+            progress.update(0)
+    if path.read_bytes().count(b"\n") < 2:  # the first line is the version
+        raise UserError(
+            "the training text is too little to learn BPE from: no two letters stand together "
+            "twice; give more text"
+        )
 
 
 def _learn_sentencepiece(lines: list[str], recipe: Recipe, folder: Path) -> None:
@@ -155,8 +161,8 @@ def _learn_sentencepiece(lines: list[str], recipe: Recipe, folder: Path) -> None
             num_threads=1,  # the same pieces each time
             minloglevel=2,
         )
-    except RuntimeError as error:
-        cause = " ".join(str(error).rpartition("] ")[2].split())
+    except (RuntimeError, ValueError) as error:
+        cause = " ".join((str(error).rpartition("] ")[2] or str(error)).split())
         raise UserError(f"--merges {recipe.merges}: sentencepiece says: {cause}") from error
 
 

@@ -1,6 +1,7 @@
 """Pairs, arms and profiles: data in ``configs/``, resolved here into fairseq options."""
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ DOWNLOADS = CACHE / "qknorm_fairseq" if ROOT == PACKAGE else ROOT / "data"
 # True stands for a flag without a value, False for its --no- form
 Options = dict[str, Any]
 
+SCALE_LENGTH = "qk-scale-length"  # L
 MEASURED = "auto"  # in place of L: what preparing the data finds
 
 SUFFIXES = (".yaml", ".yml")  # of a file of settings that is named by its path
@@ -48,7 +50,7 @@ class Pair:
     @property
     def recipe(self) -> Recipe:
         """How the pair is prepared; UserError for a choice that makes no sense."""
-        choices = {name.replace("-", "_"): value for name, value in self.preparation.items()}
+        choices = {str(name).replace("-", "_"): value for name, value in self.preparation.items()}
         possible = [name for name in CHOICES if name not in PAIR_CHOICES]
         unknown = sorted(set(choices) - set(possible))
         if unknown:
@@ -60,8 +62,13 @@ class Pair:
         """The pair with these choices of the recipe in place of its own."""
         own = {name: value for name, value in choices.items() if name in PAIR_CHOICES}
         others = {name: value for name, value in choices.items() if name not in PAIR_CHOICES}
-        mine = {name.replace("-", "_"): value for name, value in self.preparation.items()}
-        return replace(self, **own, preparation={**mine, **others})
+        mine = {str(name).replace("-", "_"): value for name, value in self.preparation.items()}
+        pair = replace(self, **own, preparation={**mine, **others})
+        if (pair.source, pair.target) == (self.source, self.target):
+            return pair
+        # of other languages: what was published of its own is not of them
+        options = {name: value for name, value in self.options.items() if name != SCALE_LENGTH}
+        return replace(pair, options=options, paper={})
 
 
 @dataclass(frozen=True)
@@ -105,7 +112,10 @@ RIGHT: dict[str, tuple[Callable[[Any], bool], str]] = {
     "corpus": (_is_text, "the name of a corpus"),
     "preparation": (_is_mapping_of(object), "a mapping of choices to values"),
     "beam": (_is_count, "a whole number above 0"),
-    "options": (_is_mapping_of(object), "a mapping of options to values"),
+    "options": (
+        _is_mapping_of((str, int, float, type(None))),
+        "a mapping of options to numbers, words, true or false",
+    ),
     "profiles": (_is_mapping_of(dict), "a mapping of profiles to mappings of options"),
     "paper": (_is_mapping_of((int, float)), "a mapping of arms to numbers"),
 }
@@ -139,7 +149,8 @@ def load(kind: Callable[..., Setting], folder: str, name: str) -> Setting:
         given = {key: value for key, value in values.items() if value is not None}
         setting = kind(name=path.stem, **given)
     except (AttributeError, TypeError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"{path}: {' '.join(str(error).split())}; mend that file") from error
+        what = re.sub(r"^\w+\.__init__\(\) ", "", " ".join(str(error).split()))
+        raise UserError(f"{path}: {what}; mend that file") from error
     for key, (right, what) in RIGHT.items():
         value = getattr(setting, key, None)
         if value is not None and not right(value):
@@ -174,7 +185,7 @@ def resolve_options(pair: Pair, arm: Arm, profile: Profile) -> Options:
     A pair that says nothing of L has it measured.
     """
     return {
-        "qk-scale-length": MEASURED,
+        SCALE_LENGTH: MEASURED,
         **profile.options,
         **pair.options,
         **pair.profiles.get(profile.name, {}),

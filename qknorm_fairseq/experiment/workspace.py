@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,10 @@ class Workspace:
 
     def data(self, pair: str) -> Path:
         return self.root / "data" / pair
+
+    def data_lock(self, pair: str) -> Path:
+        """What one owns to replace the data of a pair, or shares to read them."""
+        return self.root / "data" / f".{pair}.lock"
 
     def run(self, pair: str, arm: str, seed: int) -> Path:
         return self.root / "runs" / pair / arm / f"seed{seed}"
@@ -95,13 +100,15 @@ def whole_folder(path: Path) -> Iterator[Path]:
     One process at a time may do so.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside, old = (path.with_name(f".{path.name}.{name}") for name in ("new", "old"))
-    shutil.rmtree(aside, ignore_errors=True)  # of a process that was killed
+    left = re.compile(rf"\.{re.escape(path.name)}\.\d+\.(new|old)")
+    for other in path.parent.iterdir():  # of processes that were killed
+        if left.fullmatch(other.name):
+            shutil.rmtree(other, ignore_errors=True)
+    aside, old = (path.with_name(f".{path.name}.{os.getpid()}.{name}") for name in ("new", "old"))
     aside.mkdir()
     try:
         yield aside
         if path.exists():
-            shutil.rmtree(old, ignore_errors=True)
             os.replace(path, old)
         os.replace(aside, path)
     finally:

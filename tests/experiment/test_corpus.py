@@ -38,7 +38,7 @@ def test_a_missing_folder_or_file_is_named(tmp_path: Path) -> None:
         find_files(tmp_path, "xx", "yy")
 
 
-@pytest.mark.parametrize("content", [b"", b"\n\n", b"  \n"])
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"  \n", "\u3000\n".encode()])
 def test_an_empty_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(UserError, match="x: the file is empty"):
@@ -76,6 +76,13 @@ def test_files_may_have_the_names_of_their_corpus(tmp_path: Path) -> None:
     (tmp_path / "tst2012.en").unlink()
     with pytest.raises(UserError, match=r"dev\.en: no such file, nor tst2012\.en, nor dev\.en\.gz"):
         find_files(tmp_path, "en", "vi", stems)
+
+
+def test_a_file_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    for name in ("train.xx", "train.xx.gz", "train.yy"):
+        (tmp_path / name).write_bytes(b"one\n")
+    with pytest.raises(UserError, match=r"both train\.xx and train\.xx\.gz are there"):
+        find_files(tmp_path, "xx", "yy")
 
 
 def test_a_nul_is_located(tmp_path: Path) -> None:

@@ -70,3 +70,11 @@ def test_the_lock_is_let_go_at_the_end(tmp_path: Path) -> None:
     for _ in range(2):
         with owned(tmp_path) as lock:
             assert os.get_inheritable(lock) is False
+
+
+def test_those_who_share_keep_out_only_those_who_do_not(tmp_path: Path) -> None:
+    refused = pytest.raises(UserError, match="in use by process")
+    with owned(tmp_path, shared=True), owned(tmp_path, shared=True), refused, owned(tmp_path):
+        pass
+    with owned(tmp_path), refused, owned(tmp_path, shared=True):
+        pass

@@ -1,5 +1,6 @@
 """Preparation: nothing lost or moved, done once, and whole or not at all."""
 
+import gzip
 import json
 import re
 import shutil
@@ -15,7 +16,8 @@ from fairseq.data import Dictionary, data_utils
 from qknorm_fairseq.experiment.card import show
 from qknorm_fairseq.experiment.corpus import read_lines
 from qknorm_fairseq.experiment.errors import StageFailed, UserError
-from qknorm_fairseq.experiment.manifest import prepared
+from qknorm_fairseq.experiment.lock import owned
+from qknorm_fairseq.experiment.manifest import find_pair, prepared
 from qknorm_fairseq.experiment.prepare import prepare
 from qknorm_fairseq.experiment.settings import load_pair
 from qknorm_fairseq.experiment.sources import RawText, locate
@@ -90,6 +92,67 @@ def test_it_is_done_once_and_again_when_text_or_recipe_changes(tmp_path: Path) -
     changed, worked = prepare(other, located(raw), workspace)
     assert worked
     assert changed["pairs"]["train"] == 50
+
+
+def test_data_that_were_changed_are_noticed_and_made_anew(tmp_path: Path) -> None:
+    raw = tiny.write_corpus(tmp_path / "raw", tiny.SPLITS)
+    workspace = Workspace(tmp_path / "out")
+    first, _ = prepare(tiny.PAIR, located(raw), workspace)
+    folder = workspace.data("tiny")
+    for name in ("text/test.yy", "bpe/train.xx", "bin/train.xx-yy.xx.bin", "bin/dict.xx.txt"):
+        (folder / name).write_bytes((folder / name).read_bytes()[::-1])
+        with pytest.raises(UserError, match=f"{name}: not what was prepared; prepare it anew"):
+            prepared(tiny.PAIR, workspace)
+        again, worked = prepare(tiny.PAIR, located(raw), workspace)
+        assert worked
+        assert again == first
+    shutil.rmtree(folder / "bin")
+    with pytest.raises(UserError, match="not what was prepared"):
+        prepared(tiny.PAIR, workspace)
+
+
+def test_other_options_of_the_pair_are_kept_without_preparing_anew(tmp_path: Path) -> None:
+    raw = tiny.write_corpus(tmp_path / "raw", tiny.SPLITS)
+    workspace = Workspace(tmp_path / "out")
+    prepare(tiny.PAIR, located(raw), workspace)
+    changed = replace(tiny.PAIR, options={"dropout": 0.4})
+    _, worked = prepare(changed, located(raw), workspace)
+    assert not worked
+    assert find_pair("tiny", workspace, {}) == changed
+
+
+def test_a_renamed_or_packed_file_is_the_same_data(tmp_path: Path) -> None:
+    raw = tiny.write_corpus(tmp_path / "raw", tiny.SPLITS)
+    workspace = Workspace(tmp_path / "out")
+    first, _ = prepare(tiny.PAIR, located(raw), workspace)
+    packed = gzip.compress((raw / "train.xx").read_bytes())
+    (raw / "train.xx").unlink()
+    (raw / "train.xx.gz").write_bytes(packed)
+    again, worked = prepare(tiny.PAIR, located(raw), workspace)
+    assert worked
+    assert again["fingerprint"] == first["fingerprint"]  # to which runs are bound
+
+
+def test_data_in_use_are_not_replaced(tmp_path: Path) -> None:
+    raw = tiny.write_corpus(tmp_path / "raw", tiny.SPLITS)
+    workspace = Workspace(tmp_path / "out")
+    first, _ = prepare(tiny.PAIR, located(raw), workspace)
+    tiny.write_corpus(raw, {"train": 50, "dev": 13, "test": 11})
+    with (
+        owned(workspace.data_lock("tiny"), shared=True),
+        pytest.raises(UserError, match="in use by process"),
+    ):
+        prepare(tiny.PAIR, located(raw), workspace)
+    assert prepared(tiny.PAIR, workspace) == first
+
+
+def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
+    raw = tiny.write_corpus(tmp_path / "raw", tiny.SPLITS)
+    for name in (".tiny.123.new", ".tiny.123.old", ".tiny.5.124.new"):
+        (tmp_path / "out/data" / name / "bpe").mkdir(parents=True)
+    prepare(tiny.PAIR, located(raw), Workspace(tmp_path / "out"))
+    left = {path.name for path in (tmp_path / "out/data").iterdir()}
+    assert left == {".tiny.5.124.new", ".tiny.lock", "tiny"}  # the first is of pair «tiny.5»
 
 
 def test_nothing_is_left_behind_when_it_fails(

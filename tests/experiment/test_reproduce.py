@@ -168,6 +168,15 @@ def test_a_training_that_had_reached_its_end_is_not_resumed(three: Path) -> None
     assert (run / "finished.json").exists()
 
 
+def test_translations_that_are_lost_or_changed_are_made_again(three: Path) -> None:
+    hypotheses = three / "out/runs/tiny/qknorm/seed1/test.hyp.txt"
+    before = hypotheses.read_bytes()
+    for spoil in (hypotheses.unlink, lambda: hypotheses.write_text("a\nb\nc\n")):
+        spoil()
+        assert qknorm("reproduce", "tiny", "--out", three / "out") == 0
+        assert hypotheses.read_bytes() == before
+
+
 def test_checkpoints_that_were_not_begun_from_here_are_refused(
     three: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

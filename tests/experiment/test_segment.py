@@ -101,6 +101,12 @@ def test_a_threshold_splits_what_is_rare_in_its_language(tmp_path: Path) -> None
     assert again.segment(rare, "xx") == split.segment(rare, "xx")
 
 
+def test_a_threshold_above_all_splits_everything(tmp_path: Path) -> None:
+    train = Split(["baba koko"] * 9, ["mumu"] * 9)
+    recipe = Recipe("xx", "yy", 30, vocabulary_threshold=1000)
+    assert learn(recipe, train, tmp_path).segment("baba", "xx") == "b@@ a@@ b@@ a"
+
+
 def test_too_little_text_is_said_so(tmp_path: Path) -> None:
     for bpe, types, said in (
         ("sentencepiece-bpe", 100_000, "Vocabulary size too high"),
@@ -108,5 +114,6 @@ def test_too_little_text_is_said_so(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=f"--merges {types}: sentencepiece says: {said}"):
             learn(Recipe("xx", "yy", types, bpe=bpe), TRAIN, tmp_path / bpe)
-    with pytest.raises(UserError, match="no words to learn BPE from"):
-        learn(Recipe("xx", "yy", 5), Split(["a"], ["b"]), tmp_path / "x")
+    for i, line in enumerate(["a", "ab cd ef"]):
+        with pytest.raises(UserError, match="too little to learn BPE from"):
+            learn(Recipe("xx", "yy", 5), Split([line], ["b"]), tmp_path / str(i))

@@ -116,6 +116,12 @@ def test_an_unknown_name_lists_the_known_ones(load: object) -> None:
         ("sorce: be", "unexpected keyword argument 'sorce'"),
         ("merges: [", "mend that file"),
         ("preparation: {bpe: x}", "--bpe 'x': must be subword-nmt or"),
+        ("preparation: {1: 9}", "preparation: unknown 1; known: text, bpe,"),
+        ("preparation: {merges: 9}", "preparation: unknown merges"),
+        ("preparation: {bpe: {a: b}}", "must be subword-nmt or"),
+        ("options: {d: 2023-01-01}", "must be a mapping of options to numbers, words"),
+        ("merges: 99999999999999", "must be a whole number above 0, at most 1,000,000"),
+        ("merges:", "missing 1 required positional argument: 'merges'"),
         ("preparation: [bpe]", "preparation is ['bpe'], but must be a mapping"),
     ],
 )
@@ -137,3 +143,12 @@ def test_options_become_words_of_a_command_line() -> None:
     options = {"arch": "a", "lr": 1e-3, "fp16": True, "no-such": None, "fix-norm": False}
     words = ["--arch", "a", "--lr", "0.001", "--fp16", "--no-fix-norm"]
     assert as_arguments(options) == words
+
+
+def test_other_languages_have_no_published_figures() -> None:
+    pair = load_pair("gl-en")
+    assert pair.prepared_by({"max_words": 100}).paper == pair.paper
+    other = pair.prepared_by({"source": "en", "target": "gl"})
+    assert other.paper == {}
+    assert "qk-scale-length" not in other.options
+    assert pair.prepared_by({"merges": 9}).options["qk-scale-length"] == 79
