@@ -155,6 +155,18 @@ def _score(arguments: argparse.Namespace) -> None:
         write_json(arguments.json, results)
 
 
+def _benchmark(arguments: argparse.Namespace) -> None:
+    _quiet_fairseq()
+    from qknorm_fairseq.benchmark import table
+    from qknorm_fairseq.experiment.workspace import write_json
+
+    device = table.find_device(arguments.device)
+    results = table.run(device, arguments.rounds, arguments.full)
+    print(f"\n{table.show(results)}")
+    if arguments.json:
+        write_json(arguments.json, results)
+
+
 def _quiet_fairseq() -> None:
     import logging
 
@@ -195,6 +207,7 @@ COMMANDS = {
     "train": _train,
     "score": _score,
     "parity": _parity,
+    "benchmark": _benchmark,
     "convert": _convert,
 }
 

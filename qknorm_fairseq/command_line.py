@@ -31,6 +31,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_score(commands)
     _add_parity(commands)
     _add_convert(commands)
+    _add_benchmark(commands)
     return parser
 
 
@@ -178,3 +179,13 @@ def _named_file(text: str) -> tuple[str, Path]:
     if not (name and equals and file):
         raise argparse.ArgumentTypeError(f"{text!r}: a name and a file, as qknorm=test.hyp.txt")
     return name, Path(file)
+
+
+def _add_benchmark(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser("benchmark", help="speed and memory beside stock fairseq")
+    parser.add_argument(
+        "--full", action="store_true", help="all four arms, and batches of 4,096 tokens"
+    )
+    parser.add_argument("--device", default="cpu", metavar="D", help="cpu (default) or cuda")
+    parser.add_argument("--rounds", type=int, default=10, metavar="N", help="default: 10")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
