@@ -1,12 +1,15 @@
 """Beam search with GNMT's length penalty and a length limit for each sentence."""
 
 import math
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 from fairseq.search import BeamSearch
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 from torch import Tensor
+
+from qknorm_fairseq.modules.output_projection import OutputProjection
 
 
 class SourceLengthBeamSearch(BeamSearch):
@@ -70,6 +73,18 @@ class _GNMT:
         )
         super().__init__(models, tgt_dict, **kwargs)  # type: ignore[call-arg]
         self.gnmt_alpha = gnmt_alpha
+
+    def generate(self, *args: Any, **kwargs: Any) -> list[list[dict[str, Tensor]]]:
+        """fairseq's; what no step changes is computed once for all of them."""
+        with torch.no_grad(), ExitStack() as stack:
+            for model in self.model.models:  # type: ignore[attr-defined]
+                projection = getattr(model.decoder, "output_projection", None)
+                if isinstance(projection, OutputProjection):
+                    stack.enter_context(projection.held())
+            found: list[list[dict[str, Tensor]]] = super().generate(  # type: ignore[misc]
+                *args, **kwargs
+            )
+        return found
 
     def finalize_hypos(
         self,

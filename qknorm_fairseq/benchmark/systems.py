@@ -1,11 +1,11 @@
 """Who computes it: an arm of ours or stock fairseq's Transformer, each with its own criterion."""
 
+import warnings
 from argparse import Namespace
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from fairseq import utils
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.data import Dictionary
 from fairseq.models import build_model
@@ -68,6 +68,8 @@ def build(name: str, shapes: Shapes, device: torch.device, half: str | None = No
         half: "fp16" or "bf16", on a GPU.
     """
     torch.manual_seed(1)
+    # of stock fairseq's attention, at every step
+    warnings.filterwarnings("ignore", "Support for mismatched key_padding_mask")
     task = Task(shapes.types)
     if name == STOCK:
         model = _stock_model(published_options(shapes.pair, "qknorm"), task)
@@ -111,8 +113,3 @@ def _optimizer(model: nn.Module) -> FairseqAdam:
         }
     )
     return FairseqAdam(cfg, [p for p in model.parameters() if p.requires_grad])
-
-
-def move(sample: dict[str, Any], device: torch.device) -> dict[str, Any]:
-    """A sample on ``device``."""
-    return utils.move_to_cuda(sample, device) if device.type == "cuda" else sample

@@ -34,7 +34,8 @@ class FairseqAttention(FairseqIncrementalState, MultiheadAttention):
     """Our attention behind the calls that fairseq's layers and generator make.
 
     Tensors come and go as (length, batch, embed_dim). While decoding step by step, keys
-    are cached as they leave ``project_key_value``: normalised, once.
+    are cached as they leave ``project_key_value``: normalised, once. Where a sentence has
+    several rows of queries, a beam's hypotheses, it has one of keys between them.
     """
 
     def __init__(self, cfg: Any, embed_dim: int, num_heads: int) -> None:
@@ -64,8 +65,9 @@ class FairseqAttention(FairseqIncrementalState, MultiheadAttention):
 
         Args:
             query: (query, batch, embed_dim).
-            key: (key, batch, embed_dim).
-            key_padding_mask: (batch, key), True at padding.
+            key: (key, batch, embed_dim), or as many times fewer rows as there are hypotheses
+                of each.
+            key_padding_mask: (batch, key) of the same rows, True at padding.
             incremental_state: the cache, while decoding step by step.
             static_kv: cross-attention: what the cache holds is all there is.
             attn_mask: None, or the empty tensor by which
@@ -74,17 +76,23 @@ class FairseqAttention(FairseqIncrementalState, MultiheadAttention):
                 over heads (batch, query, key).
         """
         q = self.project_query(query.transpose(0, 1))
-        k, v = self._cached_key_value(key, incremental_state, static_kv)
+        beam, length = query.shape[1] // key.shape[1], len(query)
+        k, v = self._cached_key_value(key, incremental_state, static_kv, beam)
         if incremental_state is not None and not static_kv:
             key_padding_mask = None  # all that is cached is real
         need_weights = need_weights or need_head_weights
+        if beam > 1:  # hypotheses are so many more queries: (sentences, heads, beam * query, …)
+            q = q.unflatten(0, (-1, beam)).transpose(1, 2).flatten(2, 3)
         out, weights = self.attend(q, k, v, key_padding_mask, attn_mask is not None, need_weights)
+        if beam > 1:
+            out = out.unflatten(1, (beam, length)).flatten(0, 1)
         if weights is not None:
+            weights = weights.unflatten(2, (beam, length)).transpose(1, 2).flatten(0, 1)
             weights = weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
         return out.transpose(0, 1), weights
 
     def _cached_key_value(
-        self, key: Tensor, incremental_state: IncrementalState | None, static_kv: bool
+        self, key: Tensor, incremental_state: IncrementalState | None, static_kv: bool, beam: int
     ) -> tuple[Tensor, Tensor]:
         cache = self._get_input_buffer(incremental_state)
         if static_kv and cache:
@@ -94,17 +102,29 @@ class FairseqAttention(FairseqIncrementalState, MultiheadAttention):
             if cache:
                 k = torch.cat([cache["prev_key"], k], dim=2)
                 v = torch.cat([cache["prev_value"], v], dim=2)
-            self._set_input_buffer(incremental_state, {"prev_key": k, "prev_value": v})
+            elif static_kv:
+                k, v = k.contiguous(), v.contiguous()  # to be read at every step
+            buffer = {"prev_key": k, "prev_value": v, "beam": torch.tensor(beam)}
+            self._set_input_buffer(incremental_state, buffer)
         return k, v
 
     def reorder_incremental_state(
         self, incremental_state: IncrementalState, new_order: Tensor
     ) -> IncrementalState:
-        """Follow the beam: row i of the cache becomes row ``new_order[i]`` of the old."""
-        cache = self._get_input_buffer(incremental_state)
-        if cache:
-            moved = {name: rows.index_select(0, new_order) for name, rows in cache.items()}
-            self._set_input_buffer(incremental_state, moved)
+        """Follow the beam: row i of the cache becomes row ``new_order[i]`` of the old.
+
+        Rows of sentences follow the first of their hypotheses.
+        """
+        cache = dict(self._get_input_buffer(incremental_state))
+        if not cache:
+            return incremental_state
+        beam = cache.pop("beam")
+        if beam > 1:
+            new_order = new_order.view(-1, int(beam))[:, 0] // beam
+            if new_order.equal(torch.arange(len(cache["prev_key"]), device=new_order.device)):
+                return incremental_state  # hypotheses moved within their sentences alone
+        moved = {name: rows.index_select(0, new_order) for name, rows in cache.items()}
+        self._set_input_buffer(incremental_state, {**moved, "beam": beam})
         return incremental_state
 
     def _get_input_buffer(self, incremental_state: IncrementalState | None) -> dict[str, Tensor]:

@@ -47,6 +47,30 @@ class Encoder(TransformerEncoderBase):
     def build_encoder_layer(self, cfg: Any) -> EncoderLayer:
         return EncoderLayer(cfg, return_fc=self.return_fc)
 
+    def reorder_encoder_out(
+        self, encoder_out: dict[str, list[Tensor]], new_order: Tensor
+    ) -> dict[str, list[Tensor]]:
+        """Follow a beam search: row i becomes the old row ``new_order[i]``.
+
+        A generator first asks for each sentence so many times, as rows of the batch, and then
+        moves rows about within a sentence. Here a sentence stays one row, and ``beam`` says
+        how many rows of the decoder it stands for.
+        """
+        if "beam" in encoder_out:
+            beam = int(encoder_out["beam"][0])
+            new_order = new_order.view(-1, beam)[:, 0] // beam  # sentences
+        else:
+            count = encoder_out["encoder_out"][0].shape[1]
+            beam = len(new_order) // count
+            rows = torch.arange(count, device=new_order.device)
+            if beam < 2 or not new_order.equal(rows.repeat_interleave(beam)):
+                return super().reorder_encoder_out(encoder_out, new_order)
+            new_order = rows
+        count = encoder_out["encoder_out"][0].shape[1]
+        if not new_order.equal(torch.arange(count, device=new_order.device)):
+            encoder_out = super().reorder_encoder_out(encoder_out, new_order)
+        return {**encoder_out, "beam": [torch.tensor(beam)]}
+
 
 class Decoder(TransformerDecoderBase):
     """fairseq's decoder with the layers, the positions and the last norm of ``cfg``."""

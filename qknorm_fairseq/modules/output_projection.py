@@ -1,5 +1,7 @@
 """The output projection: over the word table, and over the target's words alone."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -28,6 +30,7 @@ class OutputProjection(nn.Module):
         super().__init__()
         self.weight = embedding.weight  # the same parameter, so that it is tied
         self.fix_norm = embedding.fix_norm
+        self._held: tuple[Tensor, Tensor | None] | None = None
         self.bias = nn.Parameter(torch.zeros(len(self.weight))) if bias else None
         self.register_buffer("target_mask", torch.ones(len(self.weight), dtype=torch.bool))
         self.register_buffer("allowed_types", torch.arange(len(self.weight)), persistent=False)
@@ -41,15 +44,27 @@ class OutputProjection(nn.Module):
         super()._load_from_state_dict(*args, **kwargs)
         self.allow(self.target_mask)
 
-    def allowed_logits(self, features: Tensor) -> Tensor:
-        """(..., dim) to (..., allowed types)."""
+    def _rows(self) -> tuple[Tensor, Tensor | None]:
+        """(allowed types, dim) and (allowed types,): what features are multiplied with."""
         rows: Tensor = self.weight
         bias: Tensor | None = self.bias
         if len(self.allowed_types) < len(rows):
             rows = rows[self.allowed_types]
             bias = bias[self.allowed_types] if bias is not None else None
-        if self.fix_norm:
-            rows = unit_vectors(rows).to(rows.dtype)
+        return unit_vectors(rows).to(rows.dtype) if self.fix_norm else rows, bias
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Make the rows once for the block, in which the weights must not change."""
+        self._held = self._rows()
+        try:
+            yield
+        finally:
+            self._held = None
+
+    def allowed_logits(self, features: Tensor) -> Tensor:
+        """(..., dim) to (..., allowed types)."""
+        rows, bias = self._held or self._rows()
         return F.linear(features, rows, bias)
 
     def allowed_columns(self, types: Tensor) -> Tensor:

@@ -1,16 +1,19 @@
 """Beam search: GNMT's scores, and a hypothesis that does not depend on its batch."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from fairseq.distributed import ModuleProxyWrapper
+from fairseq.models.transformer import TransformerEncoderBase
 from tiny import EOS, PAD, TYPES, Task, batch, build
 from torch import Tensor, nn
 
-from qknorm_fairseq.models.transformer_qknorm import TransformerQKNorm
+from qknorm_fairseq.models.transformer_qknorm import Encoder, TransformerQKNorm
+from qknorm_fairseq.modules.output_projection import OutputProjection
 from qknorm_fairseq.sequence_generator import GNMTSequenceGenerator
 from qknorm_fairseq.tasks.low_resource_translation import (
     LowResourceTranslationConfig,
@@ -118,3 +121,68 @@ def test_the_task_starts_a_translation_where_the_model_was_trained_to(
     assert seen == [{"eos": EOS, "bos": dictionary.bos()}[start]]
     with pytest.raises(ValueError, match="different --decoder-start"):
         task.inference_step(generator, [build(), build(decoder_start="bos")], {})
+
+
+def one_row_a_hypothesis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """fairseq's way: the source is repeated for each hypothesis, and the rows made anew."""
+    monkeypatch.setattr(Encoder, "reorder_encoder_out", TransformerEncoderBase.reorder_encoder_out)
+    monkeypatch.setattr(OutputProjection, "held", lambda self: nullcontext())
+
+
+@pytest.mark.parametrize("beam", [1, 2, 5])
+@pytest.mark.parametrize("alignment", [False, True])
+def test_hypotheses_that_share_their_source_are_those_that_do_not(
+    beam: int, alignment: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sentences of different lengths end at different steps, and rows move up."""
+    network, (src, _, _) = model(), batch()
+    network.decoder.layers[-1].need_attn = alignment
+    shared = translate(network, src, over=12, beam=beam)
+    one_row_a_hypothesis(monkeypatch)
+    apart = translate(network, src, over=12, beam=beam)
+    assert len({len(hypothesis["tokens"]) for beams in shared for hypothesis in beams}) > 1
+    for ours, theirs in zip(shared, apart, strict=True):
+        assert len(ours) == len(theirs) == beam
+        for a, b in zip(ours, theirs, strict=True):
+            assert a["tokens"].equal(b["tokens"])
+            assert torch.allclose(a["score"], b["score"], rtol=1e-12, atol=1e-12)
+            assert a["attention"].numel() == b["attention"].numel()
+            assert (a["attention"].numel() > 0) == alignment
+            assert torch.allclose(a["attention"], b["attention"], rtol=0, atol=1e-12)
+
+
+def test_the_source_is_projected_once_a_sentence_and_the_words_once_a_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    network, (src, _, _) = model(), batch()
+    rows: list[int] = []
+    made: list[int] = []
+    attention = network.decoder.layers[0].encoder_attn
+    project, make = attention.project_key_value, OutputProjection._rows
+
+    def counted_project(x: Tensor) -> tuple[Tensor, Tensor]:
+        rows.append(len(x))
+        return project(x)
+
+    def counted_make(self: OutputProjection) -> tuple[Tensor, Tensor | None]:
+        made.append(1)
+        return make(self)
+
+    monkeypatch.setattr(attention, "project_key_value", counted_project)
+    monkeypatch.setattr(OutputProjection, "_rows", counted_make)
+    translate(network, src)
+    assert rows == [len(src)]
+    assert len(made) == 1
+
+
+def test_a_model_that_has_translated_learns_as_before() -> None:
+    """What was held for a translation is let go: weights may change, and gradients flow."""
+    network, (src, lengths, target) = model(), batch()
+    translate(network, src)
+    before, _ = network(src, lengths, target)
+    with torch.no_grad():
+        network.decoder.output_projection.bias.add_(1.0)
+    after, _ = network(src, lengths, target)
+    assert torch.allclose(after, before + 1.0)
+    after.sum().backward()
+    assert network.decoder.output_projection.weight.grad.abs().sum() > 0
