@@ -5,6 +5,7 @@ import shlex
 import signal
 import sys
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qknorm_fairseq.command_line import make_parser
@@ -81,14 +82,18 @@ def _prepare(arguments: argparse.Namespace) -> None:
 
 def _apply(arguments: argparse.Namespace) -> None:
     from qknorm_fairseq.experiment import steps
-    from qknorm_fairseq.experiment.manifest import pair_of, read_manifest
+    from qknorm_fairseq.experiment.manifest import pair_of, prepared, read_manifest
+    from qknorm_fairseq.experiment.settings import SUFFIXES
     from qknorm_fairseq.experiment.workspace import Workspace
 
     workspace = Workspace(arguments.out.resolve())
-    manifest = read_manifest(workspace, arguments.pair)
+    name = arguments.pair
+    name = Path(name).stem if name.endswith(SUFFIXES) else name
+    manifest = read_manifest(workspace, name)
     if manifest is None:
-        raise UserError(f"{arguments.pair}: not prepared in {workspace.root}; prepare it first")
-    pair = pair_of(manifest)
+        raise UserError(f"{name}: not prepared in {workspace.root}; prepare it first")
+    pair = pair_of(manifest, workspace.data(name))
+    prepared(pair, workspace)  # its codes are what they were
     through = steps.Steps(
         pair.recipe, workspace.data(pair.name) / "bpe", arguments.language or pair.source
     )

@@ -64,6 +64,8 @@ def sign(descriptor: int, process: int) -> None:
 def _holder(folder: Path) -> str:
     try:
         who = json.loads((folder / NAME).read_text())
+        if who["host"] == socket.gethostname():
+            os.kill(who["process"], 0)  # one that has shared the lock may have gone
         return f"process {who['process']} on {who['host']} since {who['since']}"
     except (OSError, ValueError, KeyError):  # it is just signing
         return "another process"

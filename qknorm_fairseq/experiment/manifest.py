@@ -46,22 +46,26 @@ def find_pair(name: str, workspace: Workspace, choices: dict[str, Any]) -> Pair:
 def _find(name: str, workspace: Workspace, choices: dict[str, Any]) -> Pair:
     if name in known_names("pairs") or name.endswith(SUFFIXES):
         return load_pair(name)
-    if NAME.fullmatch(name) and (done := read_manifest(workspace, name)):
-        return pair_of(done)
-    if not set(PAIR_CHOICES) <= set(choices):
+    if set(PAIR_CHOICES) <= set(choices):
+        return Pair(name, **{choice: choices[choice] for choice in PAIR_CHOICES})
+    done = read_manifest(workspace, name) if NAME.fullmatch(name) else None
+    if done is None:
         raise UserError(
             f"unknown pair {name!r}; known: {', '.join(known_names('pairs'))}; for another say "
             "--source xx --target yy --merges N, or name a YAML file"
         )
-    return Pair(name, **{choice: choices[choice] for choice in PAIR_CHOICES})
+    return pair_of(done, workspace.data(name))
 
 
-def pair_of(manifest: Manifest) -> Pair:
-    """The pair as it was prepared; UserError when the manifest does not say."""
+def pair_of(manifest: Manifest, folder: Path) -> Pair:
+    """The pair as it was prepared in ``folder``; UserError when the manifest does not say."""
     try:
         return Pair(**manifest["pair"])
     except (KeyError, TypeError) as error:
-        raise UserError("manifest.json: broken, or of another version; prepare again") from error
+        raise UserError(
+            f"{folder / 'manifest.json'}: broken, or of another version; prepare the pair again "
+            "with --source, --target and --merges"
+        ) from error
 
 
 def prepared(pair: Pair, workspace: Workspace) -> Manifest:
@@ -102,7 +106,7 @@ def checksums(folder: Path) -> dict[str, str]:
         str(path.relative_to(folder))
         for part in ("raw", "text", "bpe", "bin")
         for path in (folder / part).glob("*")
-        if path.suffix != ".log"
+        if path.is_file() and path.suffix != ".log"
     )
     return {name: sha256(folder / name) for name in names}
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from qknorm_fairseq.experiment import card
 from qknorm_fairseq.experiment.console import Stages
 from qknorm_fairseq.experiment.errors import StageFailed
-from qknorm_fairseq.experiment.fetch import fetch, load_corpus
-from qknorm_fairseq.experiment.manifest import Manifest, is_prepared, prepared
+from qknorm_fairseq.experiment.fetch import Corpus, fetch, load_corpus
+from qknorm_fairseq.experiment.manifest import Manifest, is_prepared, prepared, read_manifest
 from qknorm_fairseq.experiment.prepare import prepare
 from qknorm_fairseq.experiment.settings import DOWNLOADS, ROOT, Pair
 from qknorm_fairseq.experiment.sources import RawText, locate
@@ -23,16 +23,25 @@ def fetch_stage(
     if folder is None and pair.generator:
         folder = _generate(pair, workspace)
     if folder is None:
-        if pair.corpus is None or is_prepared(pair, workspace):
+        corpus = load_corpus(pair.corpus) if pair.corpus else None
+        done = read_manifest(workspace, pair.name)
+        theirs = done is None or (corpus is not None and _is_of(corpus, done))
+        if corpus is None or not theirs or is_prepared(pair, workspace):
             prepared(pair, workspace)  # or say what is wrong
             stages.done("not needed: the data are prepared")
             return None
-        folder = fetch(load_corpus(pair.corpus), DOWNLOADS / pair.corpus)
+        folder = fetch(corpus, DOWNLOADS / corpus.name)
     raw = find_text(pair, folder)
     size = sum(path.stat().st_size for path in raw.inputs) / 1e6
     names = ", ".join(path.name for path in raw.inputs)
     stages.done(f"{names} · {size:,.1f} MB")
     return raw
+
+
+def _is_of(corpus: Corpus, manifest: Manifest) -> bool:
+    """Whether data were made of the corpus itself, and can be made of it again."""
+    inputs = {name: file["sha256"] for name, file in manifest.get("inputs", {}).items()}
+    return inputs == {file.name: file.sha256 for file in corpus.files}
 
 
 def find_text(pair: Pair, folder: Path) -> RawText:

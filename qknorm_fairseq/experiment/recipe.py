@@ -48,10 +48,10 @@ class Recipe:
             object.__setattr__(self, name, float(getattr(self, name)))
         if self.source == self.target:
             raise UserError(f"source and target are both {self.source!r}; name two languages")
-        if self.bpe == "sentencepiece-unigram" and self.bpe_dropout:
-            raise UserError("--bpe-dropout drops merges, which sentencepiece-unigram has none of")
-        if self.bpe != "subword-nmt" and self.vocabulary_threshold:
-            raise UserError(f"--vocabulary-threshold is subword-nmt's alone, not of {self.bpe}")
+        # sentencepiece's sampling is not the same twice, whatever its seed
+        for name in ("bpe_dropout", "vocabulary_threshold"):
+            if self.bpe != "subword-nmt" and getattr(self, name):
+                raise UserError(f"{option(name)} is for subword-nmt alone, not for {self.bpe}")
 
     @property
     def tokenises(self) -> bool:

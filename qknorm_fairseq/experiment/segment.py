@@ -87,11 +87,8 @@ class _SentencePiece:
         )
 
     def segment(self, line: str, language: str, dropout: float = 0.0) -> str:
-        sampling = dropout > 0
-        pieces = self.model.encode(
-            line, out_type=str, enable_sampling=sampling, alpha=dropout, nbest_size=-1
-        )
-        return " ".join(pieces)
+        assert dropout == 0.0, "a recipe has dropout with subword-nmt alone"
+        return " ".join(self.model.encode(line, out_type=str))
 
     def join(self, pieces: str) -> str:
         return pieces.replace(" ", "").replace("▁", " ").strip(" ")
@@ -106,10 +103,9 @@ def segment_all(
 
 @contextmanager
 def seeded() -> Iterator[None]:
-    """BPE-dropout that comes out the same each time; both libraries draw from a global source."""
+    """BPE-dropout that comes out the same each time; subword-nmt draws from the global source."""
     state = random.getstate()
     random.seed(SEED)
-    sentencepiece.set_random_generator_seed(SEED)
     try:
         yield
     finally:

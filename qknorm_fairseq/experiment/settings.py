@@ -24,11 +24,12 @@ DOWNLOADS = CACHE / "qknorm_fairseq" if ROOT == PACKAGE else ROOT / "data"
 Options = dict[str, Any]
 
 SCALE_LENGTH = "qk-scale-length"  # L
+PAIR_CHOICES = ("source", "target", "merges")  # those that every pair makes
+# choices that decide into how many pieces a sentence is cut
+LENGTHS_HANG_ON = (*PAIR_CHOICES, "text", "bpe", "vocabulary_threshold", "bpe_dropout")
 MEASURED = "auto"  # in place of L: what preparing the data finds
 
 SUFFIXES = (".yaml", ".yml")  # of a file of settings that is named by its path
-
-PAIR_CHOICES = ("source", "target", "merges")  # those that every pair makes
 
 
 @dataclass(frozen=True)
@@ -59,16 +60,22 @@ class Pair:
         return Recipe(self.source, self.target, self.merges, **choices)
 
     def prepared_by(self, choices: dict[str, Any]) -> "Pair":
-        """The pair with these choices of the recipe in place of its own."""
+        """The pair with these choices of the recipe in place of its own.
+
+        L is measured anew where sentences are not cut into the same pieces as before, and what
+        was published of two languages is not of two others.
+        """
         own = {name: value for name, value in choices.items() if name in PAIR_CHOICES}
         others = {name: value for name, value in choices.items() if name not in PAIR_CHOICES}
         mine = {str(name).replace("-", "_"): value for name, value in self.preparation.items()}
         pair = replace(self, **own, preparation={**mine, **others})
-        if (pair.source, pair.target) == (self.source, self.target):
-            return pair
-        # of other languages: what was published of its own is not of them
-        options = {name: value for name, value in self.options.items() if name != SCALE_LENGTH}
-        return replace(pair, options=options, paper={})
+        before, now = self.recipe.record(), pair.recipe.record()
+        if any(before.get(name) != now.get(name) for name in LENGTHS_HANG_ON):
+            options = {name: value for name, value in self.options.items() if name != SCALE_LENGTH}
+            pair = replace(pair, options=options)
+        if (pair.source, pair.target) != (self.source, self.target):
+            pair = replace(pair, paper={})
+        return pair
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,13 @@ class MosesTokens:
     def __init__(self, language: str) -> None:
         self.tokeniser = MosesTokenizer(lang=language)
         word = self.tokeniser.IsAlnum + _OF_THE_WORD
+        letters = self.tokeniser.IsAlpha
+        for name in ("ENGLISH_SPECIFIC_APOSTROPHE", "FR_IT_SPECIFIC_APOSTROPHE"):
+            rules = [
+                (re.compile(rule.pattern.replace(letters, letters + _OF_THE_WORD)), replacement)
+                for rule, replacement in getattr(self.tokeniser, name)
+            ]
+            setattr(self.tokeniser, name, rules)
         self.tokeniser.PAD_NOT_ISALNUM = re.compile(rf"([^{word}\s\.'\`\,\-])"), r" \1 "
 
     def __call__(self, line: str) -> str:

@@ -103,6 +103,8 @@ def whole_folder(path: Path) -> Iterator[Path]:
     left = re.compile(rf"\.{re.escape(path.name)}\.\d+\.(new|old)")
     for other in path.parent.iterdir():  # of processes that were killed
         if left.fullmatch(other.name):
+            if other.suffix == ".old" and not path.exists():  # in the middle of the exchange
+                os.replace(other, path)
             shutil.rmtree(other, ignore_errors=True)
     aside, old = (path.with_name(f".{path.name}.{os.getpid()}.{name}") for name in ("new", "old"))
     aside.mkdir()

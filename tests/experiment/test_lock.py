@@ -78,3 +78,12 @@ def test_those_who_share_keep_out_only_those_who_do_not(tmp_path: Path) -> None:
         pass
     with owned(tmp_path), refused, owned(tmp_path, shared=True):
         pass
+
+
+def test_a_process_that_has_gone_is_not_named_as_the_holder(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    with owned(tmp_path, shared=True) as descriptor:
+        sign(descriptor, gone.pid)
+        with pytest.raises(UserError, match="in use by another process;"), owned(tmp_path):
+            pass

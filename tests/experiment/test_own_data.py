@@ -87,12 +87,14 @@ def test_l_is_measured_and_written_into_the_command(own: tuple[str, Path]) -> No
 def test_prepared_once_it_is_known_by_its_name(
     own: tuple[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, folder = own
+    bpe, folder = own
     words = ["reproduce", "own", "--profile", "tiny", "--arms", "qknorm"]
     assert tiny.qknorm(*words, "--out", folder / "out") == 0
     assert "not needed: the data are prepared" in capsys.readouterr().out
     assert tiny.qknorm(*words, "--merges", "50", "--out", folder / "out") == 2
     assert "prepared with other settings (merges was 60, now 50)" in capsys.readouterr().err
+    words += ["--raw-dir", str(folder / "raw"), *OWN, "--bpe", bpe, "--merges", "60"]
+    assert tiny.qknorm(*words, "--out", folder / "out") == 0
 
 
 def test_new_text_goes_the_same_way(own: tuple[str, Path]) -> None:

@@ -9,6 +9,7 @@ import tiny
 import yaml
 
 from qknorm_fairseq.experiment import pair_data
+from qknorm_fairseq.experiment.workspace import sha256
 
 pytestmark = pytest.mark.usefixtures("quick_preprocess")
 
@@ -34,7 +35,15 @@ def fetched(tmp_path: Path, configs: Path, monkeypatch: pytest.MonkeyPatch) -> l
         "licence": "none",
         "form": "parallel",
         "splits": {"train": "train", "dev": "tst2012", "test": "test"},
-        "files": [{"name": "x", "bytes": 1, "sha256": "0" * 64, "urls": ["http://127.0.0.1/x"]}],
+        "files": [
+            {
+                "name": path.name,
+                "bytes": path.stat().st_size,
+                "sha256": sha256(path),
+                "urls": ["http://127.0.0.1/x"],
+            }
+            for path in sorted(place.iterdir())
+        ],
     }
     (configs / "corpora/talks.yaml").write_text(yaml.safe_dump(corpus))
     pair = {"source": "xx", "target": "yy", "merges": 10, "corpus": "talks"}
@@ -68,4 +77,15 @@ def test_text_that_is_given_is_not_fetched(fetched: list[str], tmp_path: Path) -
     shutil.copytree(tmp_path / "downloads/talks", tmp_path / "mine")
     words = ["prepare", "talks", "--raw-dir", tmp_path / "mine", "--out", tmp_path / "out"]
     assert tiny.qknorm(*words) == 0
+    assert fetched == []
+
+
+def test_what_was_made_of_other_text_is_not_replaced_by_the_corpus(
+    fetched: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = tiny.write_corpus(tmp_path / "mine", {"train": 30, "dev": 3, "test": 3})
+    words = ["prepare", "talks", "--out", tmp_path / "out"]
+    assert tiny.qknorm(*words, "--raw-dir", raw, "--merges", "12") == 0
+    assert tiny.qknorm(*words) == 2
+    assert "prepared with other settings (merges was 12, now 10)" in capsys.readouterr().err
     assert fetched == []

@@ -7,6 +7,7 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from qknorm_fairseq.experiment.manifest import find_pair, prepared
 from qknorm_fairseq.experiment.prepare import prepare
 from qknorm_fairseq.experiment.settings import load_pair
 from qknorm_fairseq.experiment.sources import RawText, locate
-from qknorm_fairseq.experiment.workspace import Workspace, sha256, write_lines
+from qknorm_fairseq.experiment.workspace import Workspace, sha256, whole_folder, write_lines
 
 pytestmark = pytest.mark.usefixtures("quick_preprocess")
 RULES = {"empty_side", "too_long", "length_ratio", "duplicate", "overlap"}
@@ -152,6 +153,11 @@ def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
         (tmp_path / "out/data" / name / "bpe").mkdir(parents=True)
     prepare(tiny.PAIR, located(raw), Workspace(tmp_path / "out"))
     left = {path.name for path in (tmp_path / "out/data").iterdir()}
+    # killed in the middle of the exchange: the old data are there still
+    (tmp_path / "out/data/tiny").rename(tmp_path / "out/data/.tiny.77.old")
+    with pytest.raises(RuntimeError), whole_folder(tmp_path / "out/data/tiny"):
+        raise RuntimeError
+    assert prepared(tiny.PAIR, Workspace(tmp_path / "out"))
     assert left == {".tiny.5.124.new", ".tiny.lock", "tiny"}  # the first is of pair «tiny.5»
 
 
@@ -168,13 +174,16 @@ def test_nothing_is_left_behind_when_it_fails(
     assert left == [".tiny.lock", "tiny.preprocess.log"]  # the log is named in the message
 
 
+@pytest.mark.parametrize("said", ["OSError: [Errno 28] No space left on device", ""])
 def test_a_full_disk_is_said_so_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
+    """Also where the log itself could not be written any more."""
     raw = tiny.write_corpus(tmp_path / "raw", tiny.SPLITS)
-    full = "raise OSError(28, 'No space left on device')"
-    command = [sys.executable, "-c", full]
+    command = [sys.executable, "-c", f"raise SystemExit({said!r} or 1)"]
     monkeypatch.setattr("qknorm_fairseq.experiment.binarise.command", lambda *_: command)
+    if not said:
+        monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4096))
     with pytest.raises(OSError, match="No space left on device"):
         prepare(tiny.PAIR, located(raw), Workspace(tmp_path / "out"))
     assert not (tmp_path / "out/data/tiny").exists()

@@ -23,8 +23,8 @@ from qknorm_fairseq.experiment.recipe import Recipe, differences
         ({"max_words": -1}, "--max-words -1"),
         ({"max_ratio": 0.5}, "--max-ratio 0.5: must be at least 1, or 0"),
         ({"drop_overlap": "yes"}, "--drop-overlap 'yes': must be true or false"),
-        ({"bpe": "sentencepiece-unigram", "bpe_dropout": 0.1}, "which sentencepiece-unigram has"),
-        ({"bpe": "sentencepiece-bpe", "vocabulary_threshold": 5}, "subword-nmt's alone"),
+        ({"bpe": "sentencepiece-bpe", "bpe_dropout": 0.1}, "--bpe-dropout is for subword-nmt"),
+        ({"bpe": "sentencepiece-bpe", "vocabulary_threshold": 5}, "is for subword-nmt alone"),
     ],
 )
 def test_what_makes_no_sense_is_refused(choice: dict[str, Any], said: str) -> None:

@@ -151,4 +151,9 @@ def test_other_languages_have_no_published_figures() -> None:
     other = pair.prepared_by({"source": "en", "target": "gl"})
     assert other.paper == {}
     assert "qk-scale-length" not in other.options
-    assert pair.prepared_by({"merges": 9}).options["qk-scale-length"] == 79
+    kept = pair.prepared_by({"drop_overlap": True})
+    assert kept.options["qk-scale-length"] == 79
+    for choice in ({"merges": 9}, {"bpe": "sentencepiece-bpe"}, {"bpe_dropout": 0.1}):
+        measured = pair.prepared_by(choice)
+        assert "qk-scale-length" not in measured.options  # other pieces, another length
+        assert measured.paper == pair.paper

@@ -15,6 +15,8 @@ from qknorm_fairseq.experiment.tokens import MosesTokens, moses_text, moses_toke
         ("my", "\u1019\u103c\u1014\u103a\u1019\u102c", 1),  # vowel signs and a killer
         ("hi", "\u0939\u093f\u0928\u094d\u0926\u0940 \u092d\u093e\u0937\u093e", 2),
         ("he", "\u05e9\u05b8\u05c1\u05dc\u05d5\u05b9\u05dd", 1),  # points
+        ("en", "the cafe\u0301's coffee", 4),
+        ("it", "l'universita\u0300 e l'e\u0300", 5),
         ("en", "\u202bone\u202c two", 2),
     ],
 )
