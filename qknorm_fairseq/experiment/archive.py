@@ -41,6 +41,7 @@ class Unpacked(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
+    # the base takes any writable buffer; tarfile and BufferedReader, who call it, give this one
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         data = self.file.read(len(buffer))
         self.allowed -= len(data)

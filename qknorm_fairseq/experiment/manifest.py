@@ -92,14 +92,6 @@ def prepared(pair: Pair, workspace: Workspace) -> Manifest:
     return done
 
 
-def is_prepared(pair: Pair, workspace: Workspace) -> bool:
-    """Whether :func:`prepared` would find the pair's data in order."""
-    try:
-        return bool(prepared(pair, workspace))
-    except UserError:
-        return False
-
-
 def checksums(folder: Path) -> dict[str, str]:
     """sha256 of all that a training or a score reads of prepared data, by name."""
     names = sorted(

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from qknorm_fairseq.experiment import card
 from qknorm_fairseq.experiment.console import Stages
-from qknorm_fairseq.experiment.errors import StageFailed
-from qknorm_fairseq.experiment.fetch import Corpus, fetch, load_corpus
-from qknorm_fairseq.experiment.manifest import Manifest, is_prepared, prepared, read_manifest
+from qknorm_fairseq.experiment.corpora import load_corpus
+from qknorm_fairseq.experiment.errors import StageFailed, UserError
+from qknorm_fairseq.experiment.fetch import fetch
+from qknorm_fairseq.experiment.manifest import Manifest, prepared, read_manifest
 from qknorm_fairseq.experiment.prepare import prepare
 from qknorm_fairseq.experiment.settings import DOWNLOADS, ROOT, Pair
 from qknorm_fairseq.experiment.sources import RawText, locate
@@ -17,20 +18,21 @@ from qknorm_fairseq.experiment.workspace import Workspace
 
 def fetch_stage(
     pair: Pair, folder: Path | None, workspace: Workspace, stages: Stages
-) -> RawText | None:
-    """The pair's raw text: what was given, made or fetched; None if it is prepared already."""
+) -> RawText | Manifest:
+    """The pair's raw text, given, made or fetched; or the manifest, if it is prepared already."""
     stages.start("fetch", str(folder or pair.generator or pair.corpus or pair.name))
     if folder is None and pair.generator:
         folder = _generate(pair, workspace)
     if folder is None:
-        corpus = load_corpus(pair.corpus) if pair.corpus else None
-        done = read_manifest(workspace, pair.name)
-        theirs = done is None or (corpus is not None and _is_of(corpus, done))
-        if corpus is None or not theirs or is_prepared(pair, workspace):
-            prepared(pair, workspace)  # or say what is wrong
+        try:
+            manifest = prepared(pair, workspace)
+        except UserError:
+            if pair.corpus is None or not _may_be_made_of(pair.corpus, pair, workspace):
+                raise
+            folder = fetch(load_corpus(pair.corpus), DOWNLOADS / pair.corpus)
+        else:
             stages.done("not needed: the data are prepared")
-            return None
-        folder = fetch(corpus, DOWNLOADS / corpus.name)
+            return manifest
     raw = find_text(pair, folder)
     size = sum(path.stat().st_size for path in raw.inputs) / 1e6
     names = ", ".join(path.name for path in raw.inputs)
@@ -38,10 +40,13 @@ def fetch_stage(
     return raw
 
 
-def _is_of(corpus: Corpus, manifest: Manifest) -> bool:
-    """Whether data were made of the corpus itself, and can be made of it again."""
-    inputs = {name: file["sha256"] for name, file in manifest.get("inputs", {}).items()}
-    return inputs == {file.name: file.sha256 for file in corpus.files}
+def _may_be_made_of(corpus: str, pair: Pair, workspace: Workspace) -> bool:
+    """Whether there are no data, or those of the corpus itself: text of one's own is kept."""
+    done = read_manifest(workspace, pair.name)
+    if done is None:
+        return True
+    inputs = {name: file["sha256"] for name, file in done.get("inputs", {}).items()}
+    return inputs == {file.name: file.sha256 for file in load_corpus(corpus).files}
 
 
 def find_text(pair: Pair, folder: Path) -> RawText:
@@ -71,10 +76,10 @@ def prepare_stage(
     raw = fetch_stage(pair, folder, workspace, stages)
     recipe = pair.recipe
     stages.start("prepare", f"{pair.name}, {recipe.bpe}, {recipe.merges:,}")
-    if raw is None:
-        manifest, worked = prepared(pair, workspace), False
-    else:
+    if isinstance(raw, RawText):
         manifest, worked = prepare(pair, raw, workspace)
+    else:
+        manifest, worked = raw, False
     pairs = " / ".join(f"{manifest['pairs'][split]:,}" for split in ("train", "dev", "test"))
     text = f"{pairs} pairs · {manifest['vocabulary']['joint']:,} types"
     stages.done(text if worked else f"{text} · already done")

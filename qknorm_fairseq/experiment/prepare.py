@@ -174,12 +174,13 @@ def _count_undone(recipe: Recipe, raw: dict[str, Split], text: dict[str, Split])
 def _segment(
     segmenter: segment.Segmenter, recipe: Recipe, split: str, text: Split, dropout: float = 0.0
 ) -> Split:
-    return Split(
-        *(
-            segment.segment_all(segmenter, lines, language, f"BPE {split}.{language}", dropout)
-            for language, lines in text.sides(recipe.source, recipe.target)
-        )
-    )
+    def side(language: str, lines: list[str]) -> list[str]:
+        def pieces(line: str) -> str:
+            return segmenter.segment(line, language, dropout)
+
+        return each_shown(lines, pieces, f"BPE {split}.{language}")
+
+    return Split(side(recipe.source, text.source), side(recipe.target, text.target))
 
 
 def _copies(segmenter: segment.Segmenter, recipe: Recipe, text: Split, pieces: Split) -> Split:

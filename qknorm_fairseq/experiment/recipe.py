@@ -59,6 +59,11 @@ class Recipe:
         return self.text == "raw" and self.bpe == "subword-nmt"
 
     @property
+    def is_plain(self) -> bool:
+        """Whether the prepared text has no tokens, but is as people write it."""
+        return self.text == "raw" and not self.tokenises
+
+    @property
     def post_process(self) -> str:
         """What undoes the segmentation, as fairseq's ``--post-process`` calls it."""
         return SEGMENTATIONS[self.bpe][1]

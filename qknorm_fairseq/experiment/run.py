@@ -113,7 +113,7 @@ class Run:
         options: Options = {}
         if recipe.post_process != "subword_nmt":
             options["eval-bleu-remove-bpe"] = recipe.post_process
-        if recipe.text == "raw" and not recipe.tokenises:
+        if recipe.is_plain:
             options["eval-bleu-tokenize"] = "13a"
         return options
 

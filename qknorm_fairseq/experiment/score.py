@@ -93,7 +93,7 @@ def score_run(run: Run, split: str = "test") -> Scores:
     beside the run as people write them, for other metrics.
     """
     recipe, language = run.pair.recipe, run.pair.target
-    form = from_plain if recipe.text == "raw" and not recipe.tokenises else from_tokens
+    form = from_plain if recipe.is_plain else from_tokens
     hypotheses = form(split_lines(read_bytes(run.folder / f"{split}.hyp.txt"), ""), language)
     references = form(read_lines(run.folder / f"{split}.ref.txt"), language)
     if recipe.tokenises:

@@ -13,7 +13,7 @@ import sentencepiece
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
-from qknorm_fairseq.experiment.console import Progress, each_shown
+from qknorm_fairseq.experiment.console import Progress
 from qknorm_fairseq.experiment.corpus import Split
 from qknorm_fairseq.experiment.errors import UserError
 from qknorm_fairseq.experiment.recipe import Recipe
@@ -92,13 +92,6 @@ class _SentencePiece:
 
     def join(self, pieces: str) -> str:
         return pieces.replace(" ", "").replace("▁", " ").strip(" ")
-
-
-def segment_all(
-    segmenter: Segmenter, lines: list[str], language: str, label: str, dropout: float = 0.0
-) -> list[str]:
-    """Every line in pieces, with its progress shown."""
-    return each_shown(lines, lambda line: segmenter.segment(line, language, dropout), label)
 
 
 @contextmanager

@@ -148,9 +148,8 @@ def load(kind: Callable[..., Setting], folder: str, name: str) -> Setting:
         if not path.is_file():
             raise UserError(f"{path}: no such file")
     elif name not in known:
-        raise UserError(
-            f"unknown {folder.removesuffix('s')} {name!r}; known: {', '.join(known)}; or add {path}"
-        )
+        what = {"corpora": "corpus"}.get(folder, folder.removesuffix("s"))
+        raise UserError(f"unknown {what} {name!r}; known: {', '.join(known)}; or add {path}")
     try:
         values = yaml.safe_load(path.read_text("utf-8"))
         given = {key: value for key, value in values.items() if value is not None}

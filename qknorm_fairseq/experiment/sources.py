@@ -31,7 +31,8 @@ def locate(path: Path, source: str, target: str, stems: dict[str, str] | None = 
     Raises:
         UserError: when something is missing.
     """
-    talks = None if any(path.glob(f"train.{source}*")) else ted.find(path)
+    own = [path / f"train.{source}{packed}" for packed in ("", ".gz")]
+    talks = None if any(file.is_file() for file in own) else ted.find(path)
     if talks is None:
         files = find_files(path, source, target, stems)
         return RawText(
