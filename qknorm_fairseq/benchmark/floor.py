@@ -48,7 +48,7 @@ def _shapes(model: Any, sample: dict[str, Any], target_types: int) -> Iterator[S
     width = model.cfg.encoder.embed_dim
     batch, longest_source = source.shape
     longest_target = target.shape[1]
-    sources, targets = source.numel(), target.numel()
+    sources, targets = int(source.ne(PAD).sum()), int(target.ne(PAD).sum())
 
     def attention(queries: int, keys: int, heads: int) -> Iterator[Shape]:
         head = width // heads
@@ -74,4 +74,4 @@ def _shapes(model: Any, sample: dict[str, Any], target_types: int) -> Iterator[S
         yield from attention(longest_target, longest_source, heads)
         yield 1, targets, width, width
         yield from feed_forward(targets, model.cfg.decoder.ffn_embed_dim)
-    yield 1, int(target.ne(PAD).sum()), width, target_types
+    yield 1, targets, width, target_types

@@ -20,6 +20,7 @@ from qknorm_fairseq.criterions.target_vocab_label_smoothed_cross_entropy import 
     TargetVocabLabelSmoothedCrossEntropyCriterion,
 )
 from qknorm_fairseq.experiment.settings import Options
+from qknorm_fairseq.optim.fused_adam import FusedAdam
 
 STOCK = "stock"  # fairseq's `transformer`: PreNorm, one tied table
 SIZES = [
@@ -81,7 +82,7 @@ def build(name: str, shapes: Shapes, device: torch.device, half: str | None = No
     model = model.to(device)
     if half:
         model = model.half() if half == "fp16" else model.bfloat16()
-    return System(name, task, model, criterion, _optimizer(model))
+    return System(name, task, model, criterion, _optimizer(name, model))
 
 
 def _our_model(options: Options, task: Task) -> Any:
@@ -100,7 +101,7 @@ def _stock_model(options: Options, task: Task) -> Any:
     return TransformerModelBase.build_model(TransformerConfig.from_namespace(flat), task)
 
 
-def _optimizer(model: nn.Module) -> FairseqAdam:
+def _optimizer(name: str, model: nn.Module) -> FairseqAdam:
     cfg = OmegaConf.create(
         {
             "lr": [1e-4],
@@ -112,4 +113,6 @@ def _optimizer(model: nn.Module) -> FairseqAdam:
             "tpu": False,
         }
     )
-    return FairseqAdam(cfg, [p for p in model.parameters() if p.requires_grad])
+    kind: Any = FairseqAdam if name == STOCK else FusedAdam
+    made: FairseqAdam = kind(cfg, [p for p in model.parameters() if p.requires_grad])
+    return made

@@ -131,7 +131,8 @@ class Comparison:
             def hook(module: Any, args: Any, kwargs: Any, output: Any) -> None:
                 asked = {**kwargs, "need_head_weights": True}
                 weights = module.forward(*args, **asked)[1].transpose(0, 1)
-                found[f"out/{name}"] = output[0].transpose(0, 1), real
+                packing = kwargs["key_padding_mask"].queries
+                found[f"out/{name}"] = packing.unpack(output[0]), real
                 found[f"out/{name}.weights"] = weights, real[:, None, :, None].expand_as(weights)
 
             return hook

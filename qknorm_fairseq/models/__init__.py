@@ -6,4 +6,5 @@ line, but not its ``criterions`` and ``optim``: those are imported here.
 
 import qknorm_fairseq.criterions.target_vocab_label_smoothed_cross_entropy
 import qknorm_fairseq.models.transformer_qknorm
+import qknorm_fairseq.optim.fused_adam
 import qknorm_fairseq.optim.lr_scheduler.validation_decay  # noqa: F401  (register)

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from fairseq.incremental_decoding_utils import FairseqIncrementalState
+from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.modules.transformer_layer import (
     TransformerDecoderLayerBase,
     TransformerEncoderLayerBase,
@@ -11,6 +12,8 @@ from fairseq.modules.transformer_layer import (
 from torch import Tensor, nn
 
 from qknorm_fairseq.modules.attention import MultiheadAttention
+from qknorm_fairseq.modules.dropout import dropout
+from qknorm_fairseq.modules.packing import AttentionMask
 from qknorm_fairseq.modules.qk_norm import DotProduct, QueryKeyNorm, scale_from_length
 from qknorm_fairseq.modules.residual_norm import build_norm
 
@@ -33,9 +36,9 @@ def build_query_key_norm(cfg: Any, embed_dim: int, num_heads: int) -> DotProduct
 class FairseqAttention(FairseqIncrementalState, MultiheadAttention):
     """Our attention behind the calls that fairseq's layers and generator make.
 
-    Tensors come and go as (length, batch, embed_dim). While decoding step by step, keys
-    are cached as they leave ``project_key_value``: normalised, once. Where a sentence has
-    several rows of queries, a beam's hypotheses, it has one of keys between them.
+    Tensors come and go as (tokens, embed_dim). While decoding step by step, keys are cached as
+    they leave ``project_key_value``: normalised, once. Where a sentence has several rows of
+    queries, a beam's hypotheses, it has one of keys between them.
     """
 
     def __init__(self, cfg: Any, embed_dim: int, num_heads: int) -> None:
@@ -54,57 +57,59 @@ class FairseqAttention(FairseqIncrementalState, MultiheadAttention):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        key_padding_mask: Tensor | None = None,
+        key_padding_mask: AttentionMask,
         incremental_state: IncrementalState | None = None,
         need_weights: bool = False,
         static_kv: bool = False,
-        attn_mask: Tensor | None = None,
+        attn_mask: None = None,
         need_head_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Attend from ``query`` to ``key``; ``value`` is the same tensor as ``key``.
 
         Args:
-            query: (query, batch, embed_dim).
-            key: (key, batch, embed_dim), or as many times fewer rows as there are hypotheses
-                of each.
-            key_padding_mask: (batch, key) of the same rows, True at padding.
+            query: (tokens, embed_dim).
+            key: (tokens, embed_dim), of as many sentences, or of as many times fewer as there
+                are hypotheses of each.
+            key_padding_mask: how both are packed and who sees whom. fairseq's layers hand it
+                on from the encoder or decoder, as they would a padding mask.
             incremental_state: the cache, while decoding step by step.
             static_kv: cross-attention: what the cache holds is all there is.
-            attn_mask: None, or the empty tensor by which
-                :meth:`Decoder.buffered_future_mask` says "causal".
             need_head_weights: weights (heads, batch, query, key) rather than their mean
                 over heads (batch, query, key).
         """
-        q = self.project_query(query.transpose(0, 1))
-        beam, length = query.shape[1] // key.shape[1], len(query)
-        k, v = self._cached_key_value(key, incremental_state, static_kv, beam)
-        if incremental_state is not None and not static_kv:
-            key_padding_mask = None  # all that is cached is real
+        mask = key_padding_mask
+        q = self.project_query(query, mask.queries)
+        k, v = self._cached_key_value(key, mask, incremental_state, static_kv)
         need_weights = need_weights or need_head_weights
+        beam, length = mask.beam, mask.queries.length
         if beam > 1:  # hypotheses are so many more queries: (sentences, heads, beam * query, …)
             q = q.unflatten(0, (-1, beam)).transpose(1, 2).flatten(2, 3)
-        out, weights = self.attend(q, k, v, key_padding_mask, attn_mask is not None, need_weights)
+        heads, weights = self.attend(q, k, v, mask.keys.real, mask.causal, need_weights)
         if beam > 1:
-            out = out.unflatten(1, (beam, length)).flatten(0, 1)
+            heads = heads.unflatten(2, (beam, length)).transpose(1, 2).flatten(0, 1)
         if weights is not None:
             weights = weights.unflatten(2, (beam, length)).transpose(1, 2).flatten(0, 1)
             weights = weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
-        return out.transpose(0, 1), weights
+        return self.project_output(heads, mask.queries), weights
 
     def _cached_key_value(
-        self, key: Tensor, incremental_state: IncrementalState | None, static_kv: bool, beam: int
+        self,
+        key: Tensor,
+        mask: AttentionMask,
+        incremental_state: IncrementalState | None,
+        static_kv: bool,
     ) -> tuple[Tensor, Tensor]:
         cache = self._get_input_buffer(incremental_state)
         if static_kv and cache:
             return cache["prev_key"], cache["prev_value"]
-        k, v = self.project_key_value(key.transpose(0, 1))
+        k, v = self.project_key_value(key, mask.keys)
         if incremental_state is not None:
             if cache:
                 k = torch.cat([cache["prev_key"], k], dim=2)
                 v = torch.cat([cache["prev_value"], v], dim=2)
             elif static_kv:
                 k, v = k.contiguous(), v.contiguous()  # to be read at every step
-            buffer = {"prev_key": k, "prev_value": v, "beam": torch.tensor(beam)}
+            buffer = {"prev_key": k, "prev_value": v, "beam": torch.tensor(mask.beam)}
             self._set_input_buffer(incremental_state, buffer)
         return k, v
 
@@ -137,6 +142,22 @@ class FairseqAttention(FairseqIncrementalState, MultiheadAttention):
         FairseqIncrementalState.set_incremental_state(self, incremental_state, "attn_state", buffer)
 
 
+class Dropout(FairseqDropout):
+    """fairseq's, switches included, with masks that cost less."""
+
+    def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
+        """Any shape to the same; ``inplace`` has no effect."""
+        acts = self.p > 0 and (self.training or self.apply_during_inference)
+        return dropout(x, self.p) if acts else x
+
+
+def replace_dropout(module: nn.Module) -> None:
+    """Put ours in place of each of fairseq's that ``module`` itself holds."""
+    for name, part in module.named_children():
+        if isinstance(part, FairseqDropout):
+            setattr(module, name, Dropout(part.p, part.module_name))
+
+
 def init_feed_forward(cfg: Any, *linears: nn.Linear) -> None:
     """normal(0, sqrt(2 / (fan in + fan out))) and zero biases, as both papers' code has it."""
     for linear in linears:
@@ -154,6 +175,7 @@ class EncoderLayer(TransformerEncoderLayerBase):
         self.self_attn_layer_norm = build_norm(cfg.residual_norm, self.embed_dim)
         self.final_layer_norm = build_norm(cfg.residual_norm, self.embed_dim)
         init_feed_forward(cfg, self.fc1, self.fc2)
+        replace_dropout(self)
 
     def build_self_attention(self, embed_dim: int, cfg: Any) -> FairseqAttention:
         return FairseqAttention(cfg, embed_dim, cfg.encoder.attention_heads)
@@ -169,6 +191,7 @@ class DecoderLayer(TransformerDecoderLayerBase):
         self.final_layer_norm = build_norm(cfg.residual_norm, self.embed_dim)
         self.need_attn = False  # fairseq-generate turns it on for --print-alignment
         init_feed_forward(cfg, self.fc1, self.fc2)
+        replace_dropout(self)
 
     def build_self_attention(
         self, embed_dim: int, cfg: Any, add_bias_kv: bool = False, add_zero_attn: bool = False

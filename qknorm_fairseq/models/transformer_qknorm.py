@@ -21,9 +21,10 @@ from qknorm_fairseq.models.config import (
     TransformerQKNormScaleNormConfig,
     TransformerScaleNormConfig,
 )
-from qknorm_fairseq.models.layers import DecoderLayer, EncoderLayer
+from qknorm_fairseq.models.layers import DecoderLayer, EncoderLayer, replace_dropout
 from qknorm_fairseq.modules.embedding import WordEmbedding
 from qknorm_fairseq.modules.output_projection import OutputProjection
+from qknorm_fairseq.modules.packing import AttentionMask, Packing
 from qknorm_fairseq.modules.positions import SinusoidalPositions
 from qknorm_fairseq.modules.precision import at_least_float32
 from qknorm_fairseq.modules.residual_norm import build_norm
@@ -43,9 +44,42 @@ class Encoder(TransformerEncoderBase):
         )
         if self.layer_norm is not None:
             self.layer_norm = build_norm(cfg.residual_norm, width)
+        replace_dropout(self)
 
     def build_encoder_layer(self, cfg: Any) -> EncoderLayer:
         return EncoderLayer(cfg, return_fc=self.return_fc)
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor | None = None,
+        return_all_hiddens: bool = False,
+        token_embeddings: Tensor | None = None,
+    ) -> dict[str, list[Tensor]]:
+        """fairseq's, computed for the tokens that are no padding; hidden states are not kept.
+
+        Args:
+            src_tokens: (batch, source), padded on either side.
+            token_embeddings: (batch, source, dim), in place of the table's.
+
+        Returns:
+            ``encoder_out`` (source, batch, dim), zero at padding, and
+            ``encoder_padding_mask`` (batch, source), each as a list of one.
+        """
+        padding = src_tokens.eq(self.padding_idx)
+        tokens = Packing.of(~padding)
+        x = tokens.pack(self.forward_embedding(src_tokens, token_embeddings)[0])
+        mask = AttentionMask(tokens, tokens)
+        for layer in self.layers:
+            x = layer(x, mask)
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        absent = ("encoder_embedding", "encoder_states", "fc_results", "src_tokens", "src_lengths")
+        return {
+            "encoder_out": [tokens.unpack(x).transpose(0, 1)],
+            "encoder_padding_mask": [padding],
+            **{name: [] for name in absent},
+        }
 
     def reorder_encoder_out(
         self, encoder_out: dict[str, list[Tensor]], new_order: Tensor
@@ -85,6 +119,7 @@ class Decoder(TransformerDecoderBase):
         )
         if self.layer_norm is not None:
             self.layer_norm = build_norm(cfg.residual_norm, width)
+        replace_dropout(self)
 
     def build_decoder_layer(self, cfg: Any, no_encoder_attn: bool = False) -> DecoderLayer:
         return DecoderLayer(cfg, no_encoder_attn)
@@ -94,34 +129,71 @@ class Decoder(TransformerDecoderBase):
     ) -> None:
         self.output_projection = OutputProjection(embed_tokens, cfg.output_bias)
 
-    def buffered_future_mask(self, tensor: Tensor) -> Tensor:
-        """An empty tensor: our attention takes it for "causal", and no mask is built."""
-        return tensor.new_empty(0)
-
     def extract_features(
         self,
         prev_output_tokens: Tensor,
-        encoder_out: dict[str, list[Tensor]] | None,
+        encoder_out: dict[str, list[Tensor]],
         incremental_state: dict[str, Any] | None = None,
         full_context_alignment: bool = False,
         alignment_layer: int | None = None,
         alignment_heads: int | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """As fairseq's, but attention weights are made only for who wants them.
+        """fairseq's, computed for the tokens that are no padding; hidden states are not kept.
 
-        fairseq asks its last layer for them at every step, which rules the fused kernel
-        out there. ``--print-alignment`` sets ``need_attn``, a caller ``alignment_layer``.
+        Attention weights are made only for who wants them, since no fused kernel gives them:
+        ``--print-alignment`` sets ``need_attn``, a caller ``alignment_layer``.
+
+        Args:
+            prev_output_tokens: (batch, target), padded at the end.
+            incremental_state: with it, the last position is computed alone.
+            full_context_alignment: later words are seen too.
+            alignment_heads: the first so many in place of all.
+
+        Returns:
+            (batch, target, dim), zero at padding, and ``attn``: [(batch, target, source), the
+            mean over heads, or None].
         """
-        if alignment_layer is None and not self.layers[-1].need_attn:
-            alignment_layer = -1  # no layer has this number
-        return super().extract_features(
-            prev_output_tokens,
-            encoder_out,
-            incremental_state,
-            full_context_alignment,
-            alignment_layer,
-            alignment_heads,
-        )
+        one_step = incremental_state is not None
+        positions = self.embed_positions(prev_output_tokens, incremental_state)
+        if one_step:
+            prev_output_tokens = prev_output_tokens[:, -1:]
+        words = self.embed_scale * self.embed_tokens(prev_output_tokens)
+        tokens, source = _packings(prev_output_tokens.ne(self.padding_idx), encoder_out, one_step)
+        encoded = source.pack(encoder_out["encoder_out"][0].transpose(0, 1))
+        x = self.dropout_module(tokens.pack(words + positions))
+        causal = not one_step and not full_context_alignment
+        own, cross = AttentionMask(tokens, tokens, causal), AttentionMask(tokens, source)
+        if alignment_layer is None and self.layers[-1].need_attn:
+            alignment_layer = self.num_layers - 1
+        weights: Tensor | None = None
+        for number, layer in enumerate(self.layers):
+            x, found, _ = layer(
+                x,
+                encoded,
+                cross,
+                incremental_state,
+                self_attn_padding_mask=own,
+                need_head_weights=number == alignment_layer,
+            )
+            weights = found if number == alignment_layer else weights
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        attention = None if weights is None else weights[:alignment_heads].mean(dim=0)
+        return tokens.unpack(x), {"attn": [attention], "inner_states": []}
+
+
+def _packings(
+    real: Tensor, encoder_out: dict[str, list[Tensor]], one_step: bool
+) -> tuple[Packing, Packing]:
+    """Of the decoder's input and of the encoder's output.
+
+    In one step of many, all that is decoded is real, and the source was packed, projected and
+    cached at the first: it does not pay to look for its padding again.
+    """
+    source = ~encoder_out["encoder_padding_mask"][0]
+    if one_step:
+        return Packing(len(real), 1), Packing(len(source), source.shape[1], source)
+    return Packing.of(real), Packing.of(source)
 
 
 @register_model("transformer_qknorm", dataclass=TransformerQKNormConfig)

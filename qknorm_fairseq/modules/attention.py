@@ -1,9 +1,11 @@
-"""Multi-head attention, batch first, with the query/key treatment passed in."""
+"""Multi-head attention with the query/key treatment passed in."""
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from qknorm_fairseq.modules.dropout import dropout as drop
+from qknorm_fairseq.modules.packing import Packing
 from qknorm_fairseq.modules.precision import at_least_float32
 from qknorm_fairseq.modules.qk_norm import DotProduct, QueryKeyNorm, unit_vectors
 
@@ -12,18 +14,20 @@ def attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    key_padding_mask: Tensor | None = None,
+    real_keys: Tensor | None = None,
     causal: bool = False,
     dropout: float = 0.0,
 ) -> Tensor:
     """``softmax(query . key^T) value`` by torch's fused kernel; no score is scaled here.
 
+    On a CPU there is no such kernel with dropout: :func:`attend_with_weights` does it then.
+
     Args:
         query: (batch, heads, query, d_head), scale already in it.
         key: (batch, heads, key, d_head).
         value: (batch, heads, key, d_head).
-        key_padding_mask: (batch, key), True where there is nothing to see.
-        causal: query i sees keys 0 to i. A padding mask is then left out: padding that
+        real_keys: (batch, key), False where there is nothing to see.
+        causal: query i sees keys 0 to i. ``real_keys`` is then left out: padding that
             trails is hidden from every real query already, and queries that are padding
             themselves are thrown away. So no (query, key) mask is ever built.
         dropout: probability of dropping an attention weight.
@@ -31,9 +35,11 @@ def attend(
     Returns:
         (batch, heads, query, d_head).
     """
+    if dropout > 0 and query.device.type == "cpu":
+        return attend_with_weights(query, key, value, real_keys, causal, dropout)[0]
     mask = None
-    if key_padding_mask is not None and not causal:
-        mask = ~key_padding_mask[:, None, None, :]  # (batch, 1, 1, key)
+    if real_keys is not None and not causal:
+        mask = real_keys[:, None, None, :]  # (batch, 1, 1, key)
     return F.scaled_dot_product_attention(
         query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=1.0
     )
@@ -43,7 +49,7 @@ def attend_with_weights(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    key_padding_mask: Tensor | None = None,
+    real_keys: Tensor | None = None,
     causal: bool = False,
     dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
@@ -57,10 +63,10 @@ def attend_with_weights(
     if causal:
         future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         scores = scores.masked_fill(future, float("-inf"))
-    elif key_padding_mask is not None:
-        scores = scores.masked_fill(key_padding_mask[:, None, None, :], float("-inf"))
+    elif real_keys is not None:
+        scores = scores.masked_fill(~real_keys[:, None, None, :], float("-inf"))
     weights = torch.softmax(at_least_float32(scores), dim=-1).to(query.dtype)
-    return F.dropout(weights, p=dropout, training=dropout > 0) @ value, weights
+    return (drop(weights, dropout) if dropout > 0 else weights) @ value, weights
 
 
 class MultiheadAttention(nn.Module):
@@ -110,21 +116,17 @@ class MultiheadAttention(nn.Module):
             if bias:
                 nn.init.zeros_(projection.bias)
 
-    def split_heads(self, x: Tensor) -> Tensor:
-        """(batch, length, embed_dim) to (batch, heads, length, d_head)."""
-        return x.view(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
+    def project_query(self, x: Tensor, packing: Packing) -> Tensor:
+        """(tokens, embed_dim) to (batch, heads, query, d_head), scale included."""
+        return self.qk.query(packing.split_heads(self.q_proj(x), self.num_heads))
 
-    def project_query(self, x: Tensor) -> Tensor:
-        """(batch, query, embed_dim) to (batch, heads, query, d_head), scale included."""
-        return self.qk.query(self.split_heads(self.q_proj(x)))
-
-    def project_key_value(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(batch, key, embed_dim) to keys, normalised, and values: what a decoder caches.
+    def project_key_value(self, x: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
+        """(tokens, embed_dim) to keys, normalised, and values: what a decoder caches.
 
         Both are (batch, heads, key, d_head).
         """
-        key = self.qk.key(self.split_heads(self.k_proj(x)))
-        value = self.split_heads(self.v_proj(x))
+        key = self.qk.key(packing.split_heads(self.k_proj(x), self.num_heads))
+        value = packing.split_heads(self.v_proj(x), self.num_heads)
         return key, unit_vectors(value).to(value.dtype) if self.normalize_values else value
 
     def attend(
@@ -132,21 +134,20 @@ class MultiheadAttention(nn.Module):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        key_padding_mask: Tensor | None = None,
+        real_keys: Tensor | None = None,
         causal: bool = False,
         need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attention of projected heads, joined and projected back.
+        """Attention of projected heads.
 
         Returns:
-            (batch, query, embed_dim), and (batch, heads, query, key) if asked for.
+            (batch, heads, query, d_head), and (batch, heads, query, key) if asked for.
         """
         dropout = self.dropout if self.training else 0.0
-        weights = None
         if need_weights:
-            heads, weights = attend_with_weights(
-                query, key, value, key_padding_mask, causal, dropout
-            )
-        else:
-            heads = attend(query, key, value, key_padding_mask, causal, dropout)
-        return self.out_proj(heads.transpose(1, 2).flatten(-2)), weights
+            return attend_with_weights(query, key, value, real_keys, causal, dropout)
+        return attend(query, key, value, real_keys, causal, dropout), None
+
+    def project_output(self, heads: Tensor, packing: Packing) -> Tensor:
+        """(batch, heads, query, d_head), joined, to (tokens, embed_dim)."""
+        return self.out_proj(packing.join_heads(heads))

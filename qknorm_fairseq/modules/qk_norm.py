@@ -28,15 +28,20 @@ def scale_from_length(length: float) -> float:
     return math.log2(length**2 - length)
 
 
-def unit_vectors(x: Tensor) -> Tensor:
-    """``x / |x|`` over the last dimension, in float32 or better and given back as such.
+def inverse_length(x: Tensor) -> Tensor:
+    """``1 / |x|`` over the last dimension, which stays, of size one; ``x`` in float32 or better.
 
-    What is shorter than 1e-12 becomes zero and gets no gradient: dividing by that bound,
-    as ``F.normalize`` does, has a gradient of 1e12 there, which drowns all others.
+    0 for what is shorter than 1e-12, which so becomes zero and gets no gradient: dividing by
+    that bound, as ``F.normalize`` does, has a gradient of 1e12 there, which drowns all others.
     """
-    x = at_least_float32(x)
     length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return torch.where(length > SHORTEST, x / length.clamp_min(SHORTEST), 0.0)
+    return torch.where(length > SHORTEST, length, torch.inf).reciprocal()
+
+
+def unit_vectors(x: Tensor) -> Tensor:
+    """``x / |x|`` over the last dimension, in float32 or better and given back as such."""
+    x = at_least_float32(x)
+    return x * inverse_length(x)
 
 
 class DotProduct(nn.Module):
@@ -82,7 +87,8 @@ class QueryKeyNorm(KeepsFloat32):
 
     def query(self, q: Tensor) -> Tensor:
         """(batch, heads, query, d_head) to vectors of length |g|, same shape and dtype."""
-        return (self.g * unit_vectors(q)).to(q.dtype)
+        exact = at_least_float32(q)
+        return (exact * (self.g * inverse_length(exact))).to(q.dtype)
 
     def key(self, k: Tensor) -> Tensor:
         """(batch, heads, key, d_head) to unit vectors, same shape and dtype."""

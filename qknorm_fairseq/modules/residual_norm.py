@@ -1,7 +1,6 @@
 """The norm on the residual path: the other thing that the paper changed."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from qknorm_fairseq.modules.precision import KeepsFloat32, at_least_float32
@@ -19,7 +18,9 @@ class ScaleNorm(KeepsFloat32):
         self.g = nn.Parameter(torch.tensor(dim**0.5))
 
     def forward(self, x: Tensor) -> Tensor:
-        return (self.g * F.normalize(at_least_float32(x), dim=-1, eps=self.eps)).to(x.dtype)
+        exact = at_least_float32(x)
+        length = torch.linalg.vector_norm(exact, dim=-1, keepdim=True)
+        return (exact * (self.g / length.clamp_min(self.eps))).to(x.dtype)
 
 
 class LayerNorm(KeepsFloat32, nn.LayerNorm):

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from qknorm_fairseq.modules.attention import MultiheadAttention, attend, attend_with_weights
+from qknorm_fairseq.modules.packing import Packing
 from qknorm_fairseq.modules.qk_norm import DotProduct, QueryKeyNorm
 
 BATCH, HEADS, QUERY, KEY, HEAD_DIM = 3, 2, 5, 7, 12  # sqrt(12) is no power of two
@@ -18,17 +19,17 @@ def heads(length: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(BATCH, HEADS, length, HEAD_DIM, dtype=dtype, requires_grad=True)
 
 
-def padding() -> Tensor:
+def real_keys() -> Tensor:
     """The first sentence whole, the second short by one, the third by four."""
-    mask = torch.zeros(BATCH, KEY, dtype=torch.bool)
-    mask[1, -1:] = True
-    mask[2, -4:] = True
+    mask = torch.ones(BATCH, KEY, dtype=torch.bool)
+    mask[1, -1:] = False
+    mask[2, -4:] = False
     return mask
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_probabilities_sum_to_one_and_hidden_keys_get_none(causal: bool) -> None:
-    mask = None if causal else padding()
+    mask = None if causal else real_keys()
     q, k = heads(KEY), heads(KEY)
     _, weights = attend_with_weights(q, k, k, mask, causal)
     torch.testing.assert_close(weights.sum(-1), torch.ones(BATCH, HEADS, KEY).double())
@@ -36,7 +37,7 @@ def test_probabilities_sum_to_one_and_hidden_keys_get_none(causal: bool) -> None
         assert (weights.triu(1) == 0).all()
         assert (weights.tril() > 0).sum() == BATCH * HEADS * KEY * (KEY + 1) / 2
     else:
-        hidden = padding()[:, None, None, :].expand_as(weights)
+        hidden = ~real_keys()[:, None, None, :].expand_as(weights)
         assert (weights[hidden] == 0).all()
         assert (weights[~hidden] > 0).all()
 
@@ -45,7 +46,7 @@ def test_probabilities_sum_to_one_and_hidden_keys_get_none(causal: bool) -> None
 @pytest.mark.parametrize("masking", ["none", "padding", "causal"])
 def test_fused_equals_explicit_forward_and_backward(dtype: torch.dtype, masking: str) -> None:
     causal = masking == "causal"
-    mask = padding() if masking == "padding" else None
+    mask = real_keys() if masking == "padding" else None
     q, k, v = heads(KEY, dtype), heads(KEY, dtype), heads(KEY, dtype)
     upstream = torch.randn(BATCH, HEADS, KEY, HEAD_DIM, dtype=dtype)
     fused = attend(q, k, v, mask, causal)
@@ -64,12 +65,13 @@ def test_asking_for_weights_changes_no_number(dtype: torch.dtype, training: bool
     qk = QueryKeyNorm(HEADS, 9.3)
     attention = MultiheadAttention(WIDTH, HEADS, qk, dropout=0.0 if training else 0.3)
     attention.to(dtype).train(training)
-    x = torch.randn(BATCH, KEY, WIDTH, dtype=dtype)
+    x, grid = torch.randn(BATCH * KEY, WIDTH, dtype=dtype), Packing(BATCH, KEY)
     results = []
     for need_weights in (False, True):
         attention.zero_grad()
-        q, (k, v) = attention.project_query(x), attention.project_key_value(x)
-        out, _ = attention.attend(q, k, v, padding(), need_weights=need_weights)
+        q, (k, v) = attention.project_query(x, grid), attention.project_key_value(x, grid)
+        heads, _ = attention.attend(q, k, v, real_keys(), need_weights=need_weights)
+        out = attention.project_output(heads, grid)
         out.square().mean().backward()
         gradients = [p.grad for p in attention.parameters() if p.grad is not None]
         assert len(gradients) == 9
@@ -81,14 +83,14 @@ def test_asking_for_weights_changes_no_number(dtype: torch.dtype, training: bool
 def test_trailing_padding_needs_no_mask_where_attention_is_causal() -> None:
     """What a real query sees is the same with and without the padding."""
     q, k, v = heads(KEY), heads(KEY), heads(KEY)
-    for row, hidden in enumerate(padding().sum(1).tolist()):
+    for row, hidden in enumerate((~real_keys()).sum(1).tolist()):
         real = KEY - hidden
         part_q, part_k, part_v = (x[row : row + 1, :, :real] for x in (q, k, v))
         alone, weights = attend_with_weights(part_q, part_k, part_v, causal=True)
         torch.testing.assert_close(weights.sum(-1), torch.ones(1, HEADS, real).double())
         for path in (
-            attend(q, k, v, padding(), True),
-            attend_with_weights(q, k, v, padding(), True)[0],
+            attend(q, k, v, real_keys(), True),
+            attend_with_weights(q, k, v, real_keys(), True)[0],
         ):
             torch.testing.assert_close(path[row : row + 1, :, :real], alone, rtol=0, atol=1e-12)
 
@@ -122,7 +124,7 @@ def written_out(attention: MultiheadAttention, x: Tensor, y: Tensor, mask: Tenso
                 score = attention.qk.g * q @ k.T
             else:
                 score = q @ k.T / math.sqrt(HEAD_DIM)
-            score[:, mask[b]] = -1e30
+            score[:, ~mask[b]] = -1e30
             weight = score.exp() / score.exp().sum(1, keepdim=True)
             joined.append(weight @ v)
         rows.append(torch.cat(joined, 1) @ attention.out_proj.weight.T + attention.out_proj.bias)
@@ -135,26 +137,31 @@ def test_whole_attention_equals_the_formula(qk: DotProduct | QueryKeyNorm) -> No
     for linear in (attention.q_proj, attention.k_proj, attention.v_proj, attention.out_proj):
         torch.nn.init.normal_(linear.bias)
     x, y = torch.randn(BATCH, QUERY, WIDTH).double(), torch.randn(BATCH, KEY, WIDTH).double()
-    expected = written_out(attention, x, y, padding())
-    q, (k, v) = attention.project_query(x), attention.project_key_value(y)
+    expected = written_out(attention, x, y, real_keys())
+    queries, keys = Packing(BATCH, QUERY), Packing.of(real_keys())
+    q = attention.project_query(queries.pack(x), queries)
+    k, v = attention.project_key_value(keys.pack(y), keys)
     for need_weights in (False, True):
-        out, weights = attention.attend(q, k, v, padding(), need_weights=need_weights)
+        heads, weights = attention.attend(q, k, v, keys.real, need_weights=need_weights)
+        out = queries.unpack(attention.project_output(heads, queries))
         torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
         assert (weights is not None) == need_weights
 
 
 def test_normalised_values_are_of_length_one() -> None:
     attention = MultiheadAttention(WIDTH, HEADS, DotProduct(HEAD_DIM), normalize_values=True)
-    _, value = attention.project_key_value(torch.randn(BATCH, KEY, WIDTH))
+    _, value = attention.project_key_value(torch.randn(BATCH * KEY, WIDTH), Packing(BATCH, KEY))
     torch.testing.assert_close(value.norm(dim=-1), torch.ones(BATCH, HEADS, KEY))
 
 
 def test_dropout_acts_in_training_only() -> None:
     attention = MultiheadAttention(WIDTH, HEADS, QueryKeyNorm(HEADS, 5.0), dropout=0.5)
-    x = torch.randn(BATCH, KEY, WIDTH)
+    x, grid = torch.randn(BATCH * KEY, WIDTH), Packing(BATCH, KEY)
 
     def output() -> Tensor:
-        return attention.attend(attention.project_query(x), *attention.project_key_value(x))[0]
+        return attention.attend(
+            attention.project_query(x, grid), *attention.project_key_value(x, grid)
+        )[0]
 
     assert not torch.equal(output(), output())
     attention.eval()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from qknorm_fairseq.modules.attention import MultiheadAttention, attend, attend_with_weights
+from qknorm_fairseq.modules.packing import Packing
 from qknorm_fairseq.modules.qk_norm import DotProduct, QueryKeyNorm, scale_from_length
 
 TINY = 1e-12  # float64 rounding
@@ -89,10 +90,12 @@ def test_g_is_one_scalar_learned_and_used() -> None:
     assert [name for name, _ in attention.qk.named_parameters()] == ["g"]
     assert isinstance(attention.qk, QueryKeyNorm)
     assert attention.qk.g.shape == ()
-    x = torch.randn(2, 4, HEADS * HEAD_DIM)
+    x, grid = torch.randn(2 * 4, HEADS * HEAD_DIM), Packing(2, 4)
 
     def output() -> Tensor:
-        return attention.attend(attention.project_query(x), *attention.project_key_value(x))[0]
+        return attention.attend(
+            attention.project_query(x, grid), *attention.project_key_value(x, grid)
+        )[0]
 
     before = output()
     before.square().sum().backward()

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from qknorm_fairseq.models.transformer_qknorm import Encoder, TransformerQKNorm
 from qknorm_fairseq.modules.output_projection import OutputProjection
+from qknorm_fairseq.modules.packing import Packing
 from qknorm_fairseq.sequence_generator import GNMTSequenceGenerator
 from qknorm_fairseq.tasks.low_resource_translation import (
     LowResourceTranslationConfig,
@@ -160,9 +161,9 @@ def test_the_source_is_projected_once_a_sentence_and_the_words_once_a_batch(
     attention = network.decoder.layers[0].encoder_attn
     project, make = attention.project_key_value, OutputProjection._rows
 
-    def counted_project(x: Tensor) -> tuple[Tensor, Tensor]:
-        rows.append(len(x))
-        return project(x)
+    def counted_project(x: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
+        rows.append(packing.batch)
+        return project(x, packing)
 
     def counted_make(self: OutputProjection) -> tuple[Tensor, Tensor | None]:
         made.append(1)
