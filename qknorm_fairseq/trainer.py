@@ -60,6 +60,8 @@ class StopRequest:
         self.signal = number
 
 
+# what torch says on a GPU and on a CPU
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory")
 STOP = StopRequest()
 
 
@@ -124,6 +126,8 @@ class Trainer(FairseqTrainer):
             output = super().train_step(samples, raise_oom)
         except FloatingPointError as error:
             raise Broken(self._what_broke(samples, error)) from error
+        except RuntimeError as error:
+            raise self._explained(error) from error
         if output and not math.isfinite(output.get("loss", 0.0)):
             raise Broken(self._what_broke(samples, FloatingPointError("loss is Nan/Inf")))
         if STOP.signal is not None:
@@ -137,13 +141,36 @@ class Trainer(FairseqTrainer):
         if self.validation_begins:
             self.validation_begins = False
             self.health.look_at_attention(self.get_model(), self._prepare_sample(sample)[0])
-        return super().valid_step(sample, raise_oom)
+        try:
+            return super().valid_step(sample, raise_oom)
+        except RuntimeError as error:
+            raise self._explained(error) from error
 
     def begin_valid_epoch(self, epoch: int) -> None:
         """fairseq's; and a look at g, and soon at the attention."""
         self.validation_begins = True
         self.health.look_at_scales(self.get_model())
         super().begin_valid_epoch(epoch)
+
+    def _explained(self, error: RuntimeError) -> Exception:
+        """``error``, or in its place what to do for a batch that does not fit in memory."""
+        if not any(words in str(error) for words in OUT_OF_MEMORY):
+            return error
+        return Broken(f"update {self.get_num_updates() + 1}: {self._smaller_batches()}")
+
+    def _smaller_batches(self) -> str:
+        sizes = self.cfg.dataset
+        validating = "--max-tokens-valid" if not self.model.training else "--max-tokens"
+        size = sizes.max_tokens if self.model.training else sizes.max_tokens_valid
+        return (
+            f"a batch does not fit in memory: lower {validating} (now {size or 'without limit'}); "
+            "in training, --update-freq makes up for it"
+        )
+
+    def _log_oom(self, exc: Exception) -> None:
+        """fairseq's, which then leaves the batch out where it can; and what to do about it."""
+        super()._log_oom(exc)
+        logger.warning(self._smaller_batches())
 
     def _what_broke(self, samples: Any, error: Exception) -> str:
         numbers = [i for sample in samples for i in sample["id"].tolist()]

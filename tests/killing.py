@@ -4,8 +4,9 @@
 
 PLAN.json: a list of trainings, each with ``arguments`` (of fairseq-train), ``log``, and a
 ``moment`` or none: ``kind`` and ``number``; for a kill ``signal`` (KILL, TERM or INT) and in a
-save ``stage``; for a planted weight ``name`` and ``value``. Prints a line of exit statuses. The
-processes are forked from one that has everything imported, so that a start takes no time.
+save ``stage``; for a planted weight ``name`` and ``value``; for memory that is wanting ``of``.
+Prints a line of exit statuses. The processes are forked from one that has everything imported, so
+that a start takes no time.
 """
 
 import json
@@ -19,6 +20,7 @@ from unittest import mock
 
 import fairseq.trainer
 import torch
+from fairseq.tasks import FairseqTask
 
 from qknorm_fairseq import checkpoints, launch
 
@@ -66,6 +68,19 @@ def arm(moment: dict[str, Any]) -> None:
 
         step = trainer.train_step
         trainer.train_step = plant
+    elif moment["kind"] == "memory":
+
+        def large(*args: Any, **kwargs: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == moment["number"]:
+                if moment["of"] == "cpu":
+                    torch.empty(2**50)
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+            return forward(*args, **kwargs)
+
+        forward = FairseqTask.train_step
+        mock.patch.object(FairseqTask, "train_step", large).start()
     elif moment["kind"] == "full disk":
 
         def full(state: Any, path: Path) -> None:

@@ -28,7 +28,7 @@ UPDATES, INTERVAL, AN_EPOCH = 60, 10, 8
 SIZES = "--encoder-embed-dim 32 --decoder-embed-dim 32 --encoder-ffn-embed-dim 32 "
 SIZES += "--decoder-ffn-embed-dim 32 --encoder-layers 1 --decoder-layers 1 "
 SIZES += "--encoder-attention-heads 2 --decoder-attention-heads 2 "
-OPTIONS = "--task low_resource_translation --arch transformer_qknorm --optimizer adam "
+OPTIONS = "--task low_resource_translation --arch transformer_qknorm --optimizer fused_adam "
 OPTIONS += "--criterion target_vocab_label_smoothed_cross_entropy --clip-norm 1.0 --lr 0.005 "
 OPTIONS += "--lr-scheduler validation_decay --warmup-updates 15 --lr-patience 1 --seed 1 "
 OPTIONS += f"--max-update {UPDATES} --max-tokens 300 --num-workers 0 --dropout 0.1 "
@@ -205,6 +205,22 @@ def test_a_checkpoint_cut_short_is_set_aside_and_the_one_before_used(
         for name in (checkpoints.BEST, checkpoints.LAST):
             mine, its = (torch.load(f / name, weights_only=True) for f in (folder, undisturbed))
             assert differences(mine["model"], its["model"]) == []
+
+
+def test_a_batch_that_does_not_fit_names_the_option(
+    run: Run, undisturbed: Path, tmp_path: Path
+) -> None:
+    """fairseq knows a GPU's words for it, and leaves the batch out; not those of a CPU."""
+    cpu, gpu = tmp_path / "cpu", tmp_path / "gpu"
+    moments = [{"kind": "memory", "number": 34, "of": of} for of in ("cpu", "gpu")]
+    assert run((cpu, moments[0]), (gpu, moments[1])) == [1, 0]
+    said = (cpu / "train.log").read_text().splitlines()[-1]
+    assert said.startswith(
+        "update 34: a batch does not fit in memory: lower --max-tokens (now 300)"
+    )
+    assert "lower --max-tokens (now 300)" in (gpu / "train.log").read_text()
+    assert run((cpu, None)) == [0]
+    check_equal(cpu, undisturbed, "memory")
 
 
 def test_a_full_disk_stops_the_run_and_leaves_the_last_sound_checkpoint(

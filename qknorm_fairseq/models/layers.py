@@ -1,5 +1,6 @@
 """fairseq's Transformer layers with our attention and norms put in their places."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,11 +14,28 @@ from torch import Tensor, nn
 
 from qknorm_fairseq.modules.attention import MultiheadAttention
 from qknorm_fairseq.modules.dropout import dropout
+from qknorm_fairseq.modules.key_value_cache import KeyValueCache
 from qknorm_fairseq.modules.packing import AttentionMask
 from qknorm_fairseq.modules.qk_norm import DotProduct, QueryKeyNorm, scale_from_length
 from qknorm_fairseq.modules.residual_norm import build_norm
 
-IncrementalState = dict[str, dict[str, Tensor | None]]
+IncrementalState = dict[str, Any]
+STATE = "attn_state"
+
+
+@dataclass
+class Source:
+    """Keys and values of a source sentence, one row for ``beam`` hypotheses: made once."""
+
+    key: Tensor  # (sentences, heads, source, d_head), as is value
+    value: Tensor
+    beam: int
+
+    def reorder(self, order: Tensor) -> None:
+        """Follow the first of each sentence's hypotheses; ``order`` (sentences * beam,)."""
+        sentences = order.view(-1, self.beam)[:, 0] // self.beam
+        if not sentences.equal(torch.arange(len(self.key), device=order.device)):
+            self.key, self.value = self.key[sentences], self.value[sentences]
 
 
 def build_query_key_norm(cfg: Any, embed_dim: int, num_heads: int) -> DotProduct | QueryKeyNorm:
@@ -99,47 +117,40 @@ class FairseqAttention(FairseqIncrementalState, MultiheadAttention):
         incremental_state: IncrementalState | None,
         static_kv: bool,
     ) -> tuple[Tensor, Tensor]:
-        cache = self._get_input_buffer(incremental_state)
-        if static_kv and cache:
-            return cache["prev_key"], cache["prev_value"]
+        if incremental_state is None:
+            return self.project_key_value(key, mask.keys)
+        state = self._state(incremental_state)
+        if isinstance(state, Source):
+            return state.key, state.value
         k, v = self.project_key_value(key, mask.keys)
-        if incremental_state is not None:
-            if cache:
-                k = torch.cat([cache["prev_key"], k], dim=2)
-                v = torch.cat([cache["prev_value"], v], dim=2)
-            elif static_kv:
-                k, v = k.contiguous(), v.contiguous()  # to be read at every step
-            buffer = {"prev_key": k, "prev_value": v, "beam": torch.tensor(mask.beam)}
-            self._set_input_buffer(incremental_state, buffer)
-        return k, v
+        if static_kv:
+            k, v = k.contiguous(), v.contiguous()
+            self._set_state(incremental_state, Source(k, v, mask.beam))
+            return k, v
+        if state is None:
+            state = KeyValueCache()
+            self._set_state(incremental_state, state)
+        return state.append(k, v)
 
     def reorder_incremental_state(
         self, incremental_state: IncrementalState, new_order: Tensor
     ) -> IncrementalState:
-        """Follow the beam: row i of the cache becomes row ``new_order[i]`` of the old.
-
-        Rows of sentences follow the first of their hypotheses.
-        """
-        cache = dict(self._get_input_buffer(incremental_state))
-        if not cache:
-            return incremental_state
-        beam = cache.pop("beam")
-        if beam > 1:
-            new_order = new_order.view(-1, int(beam))[:, 0] // beam
-            if new_order.equal(torch.arange(len(cache["prev_key"]), device=new_order.device)):
-                return incremental_state  # hypotheses moved within their sentences alone
-        moved = {name: rows.index_select(0, new_order) for name, rows in cache.items()}
-        self._set_input_buffer(incremental_state, {**moved, "beam": beam})
+        """Follow the beam: row i of the cache becomes row ``new_order[i]`` of the old."""
+        state = self._state(incremental_state)
+        if state is not None:
+            state.reorder(new_order)
         return incremental_state
 
-    def _get_input_buffer(self, incremental_state: IncrementalState | None) -> dict[str, Tensor]:
-        state = FairseqIncrementalState.get_incremental_state(self, incremental_state, "attn_state")
-        return state or {}
+    def _state(self, incremental_state: IncrementalState) -> Source | KeyValueCache | None:
+        state: Any = FairseqIncrementalState.get_incremental_state(self, incremental_state, STATE)
+        return state
 
-    def _set_input_buffer(
-        self, incremental_state: IncrementalState, buffer: dict[str, Tensor]
-    ) -> None:
-        FairseqIncrementalState.set_incremental_state(self, incremental_state, "attn_state", buffer)
+    def _set_state(self, incremental_state: IncrementalState, state: Any) -> None:
+        FairseqIncrementalState.set_incremental_state(self, incremental_state, STATE, state)
+
+    def _get_input_buffer(self, incremental_state: IncrementalState | None) -> dict[str, Tensor]:
+        """What fairseq's layers look at for models of another kind; nothing here."""
+        return {}
 
 
 class Dropout(FairseqDropout):
