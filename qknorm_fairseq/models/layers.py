@@ -97,12 +97,12 @@ class FairseqAttention(FairseqIncrementalState, MultiheadAttention):
         """
         mask = key_padding_mask
         q = self.project_query(query, mask.queries)
-        k, v = self._cached_key_value(key, mask, incremental_state, static_kv)
+        k, v, visible = self._keys(key, mask, incremental_state, static_kv)
         need_weights = need_weights or need_head_weights
-        beam, length = mask.beam, mask.queries.length
+        beam, length = len(q) // len(k), mask.queries.length
         if beam > 1:  # hypotheses are so many more queries: (sentences, heads, beam * query, …)
             q = q.unflatten(0, (-1, beam)).transpose(1, 2).flatten(2, 3)
-        heads, weights = self.attend(q, k, v, mask.keys.real, mask.causal, need_weights)
+        heads, weights = self.attend(q, k, v, visible, mask.causal, need_weights)
         if beam > 1:
             heads = heads.unflatten(2, (beam, length)).transpose(1, 2).flatten(0, 1)
         if weights is not None:
@@ -110,32 +110,34 @@ class FairseqAttention(FairseqIncrementalState, MultiheadAttention):
             weights = weights.transpose(0, 1) if need_head_weights else weights.mean(dim=1)
         return self.project_output(heads, mask.queries), weights
 
-    def _cached_key_value(
+    def _keys(
         self,
         key: Tensor,
         mask: AttentionMask,
         incremental_state: IncrementalState | None,
         static_kv: bool,
-    ) -> tuple[Tensor, Tensor]:
-        if incremental_state is None:
-            return self.project_key_value(key, mask.keys)
-        state = self._state(incremental_state)
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Keys, values and which of them are visible, of this step and from the cache."""
+        state = None if incremental_state is None else self._state(incremental_state)
+        real = None if mask.keys.real is None else mask.keys.real[:, None]
         if isinstance(state, Source):
-            return state.key, state.value
+            return state.key, state.value, real
         k, v = self.project_key_value(key, mask.keys)
+        if incremental_state is None:
+            return k, v, real
         if static_kv:
             k, v = k.contiguous(), v.contiguous()
             self._set_state(incremental_state, Source(k, v, mask.beam))
-            return k, v
+            return k, v, real
         if state is None:
-            state = KeyValueCache()
+            state = KeyValueCache(mask.beam)
             self._set_state(incremental_state, state)
         return state.append(k, v)
 
     def reorder_incremental_state(
         self, incremental_state: IncrementalState, new_order: Tensor
     ) -> IncrementalState:
-        """Follow the beam: row i of the cache becomes row ``new_order[i]`` of the old."""
+        """Follow the beam: row i becomes the old row ``new_order[i]``, of the same sentence."""
         state = self._state(incremental_state)
         if state is not None:
             state.reorder(new_order)

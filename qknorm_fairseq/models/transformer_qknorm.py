@@ -92,7 +92,10 @@ class Encoder(TransformerEncoderBase):
         """
         if "beam" in encoder_out:
             beam = int(encoder_out["beam"][0])
-            new_order = new_order.view(-1, beam)[:, 0] // beam  # sentences
+            sentences = new_order.view(-1, beam) // beam
+            if not sentences.eq(sentences[:, :1]).all():
+                raise ValueError("a beam's hypotheses cannot move to another sentence")
+            new_order = sentences[:, 0]
         else:
             count = encoder_out["encoder_out"][0].shape[1]
             beam = len(new_order) // count
@@ -162,7 +165,9 @@ class Decoder(TransformerDecoderBase):
         encoded = source.pack(encoder_out["encoder_out"][0].transpose(0, 1))
         x = self.dropout_module(tokens.pack(words + positions))
         causal = not one_step and not full_context_alignment
-        own, cross = AttentionMask(tokens, tokens, causal), AttentionMask(tokens, source)
+        beam = tokens.batch // source.batch
+        own = AttentionMask(tokens, tokens, causal, beam)
+        cross = AttentionMask(tokens, source, beam=beam)
         if alignment_layer is None and self.layers[-1].need_attn:
             alignment_layer = self.num_layers - 1
         weights: Tensor | None = None

@@ -14,7 +14,7 @@ def attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    real_keys: Tensor | None = None,
+    visible: Tensor | None = None,
     causal: bool = False,
     dropout: float = 0.0,
 ) -> Tensor:
@@ -26,8 +26,8 @@ def attend(
         query: (batch, heads, query, d_head), scale already in it.
         key: (batch, heads, key, d_head).
         value: (batch, heads, key, d_head).
-        real_keys: (batch, key), False where there is nothing to see.
-        causal: query i sees keys 0 to i. ``real_keys`` is then left out: padding that
+        visible: (batch, query, key) or (batch, 1, key) bool, False where there is nothing to see.
+        causal: query i sees keys 0 to i. ``visible`` is then left out: padding that
             trails is hidden from every real query already, and queries that are padding
             themselves are thrown away. So no (query, key) mask is ever built.
         dropout: probability of dropping an attention weight.
@@ -36,10 +36,10 @@ def attend(
         (batch, heads, query, d_head).
     """
     if dropout > 0 and query.device.type == "cpu":
-        return attend_with_weights(query, key, value, real_keys, causal, dropout)[0]
+        return attend_with_weights(query, key, value, visible, causal, dropout)[0]
     mask = None
-    if real_keys is not None and not causal:
-        mask = real_keys[:, None, None, :]  # (batch, 1, 1, key)
+    if visible is not None and not causal:
+        mask = visible[:, None]  # the same for all heads
     return F.scaled_dot_product_attention(
         query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=1.0
     )
@@ -49,7 +49,7 @@ def attend_with_weights(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    real_keys: Tensor | None = None,
+    visible: Tensor | None = None,
     causal: bool = False,
     dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
@@ -63,8 +63,8 @@ def attend_with_weights(
     if causal:
         future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         scores = scores.masked_fill(future, float("-inf"))
-    elif real_keys is not None:
-        scores = scores.masked_fill(~real_keys[:, None, None, :], float("-inf"))
+    elif visible is not None:
+        scores = scores.masked_fill(~visible[:, None], float("-inf"))
     weights = torch.softmax(at_least_float32(scores), dim=-1).to(query.dtype)
     return (drop(weights, dropout) if dropout > 0 else weights) @ value, weights
 
@@ -134,7 +134,7 @@ class MultiheadAttention(nn.Module):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        real_keys: Tensor | None = None,
+        visible: Tensor | None = None,
         causal: bool = False,
         need_weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
@@ -145,8 +145,8 @@ class MultiheadAttention(nn.Module):
         """
         dropout = self.dropout if self.training else 0.0
         if need_weights:
-            return attend_with_weights(query, key, value, real_keys, causal, dropout)
-        return attend(query, key, value, real_keys, causal, dropout), None
+            return attend_with_weights(query, key, value, visible, causal, dropout)
+        return attend(query, key, value, visible, causal, dropout), None
 
     def project_output(self, heads: Tensor, packing: Packing) -> Tensor:
         """(batch, heads, query, d_head), joined, to (tokens, embed_dim)."""

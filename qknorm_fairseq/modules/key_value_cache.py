@@ -3,45 +3,73 @@
 import torch
 from torch import Tensor
 
-ROOM = 16  # positions made at a time
+ROOM = 32  # positions made at a time
 
 
 class KeyValueCache:
-    """Keys and values of one attention while decoding step by step, a row a hypothesis.
+    """Keys and values of one attention while decoding step by step, kept by sentence.
 
-    A step writes its own position into room made before; following the beam copies the rows
-    once, to memory that is used by turns. No gradient flows through what is kept.
+    The usual cache has a row for each hypothesis and copies all rows whenever the beam moves.
+    Here a sentence keeps the words of every hypothesis that it ever had, at each position one of
+    each of its beam; which of them are a hypothesis's own is a mask that follows the beam in
+    their place. The same numbers are read in a step, and none is copied. No gradient flows
+    through what is kept.
+
+    Args:
+        beam: hypotheses of a sentence, which stand one after the other.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, beam: int = 1) -> None:
+        self.beam = beam
         self.length = 0
-        self._held = torch.empty(0)  # (rows, 2, heads, room, d_head): keys, then values
-        self._spare = torch.empty(0)
+        self._held = torch.empty(0)  # (sentences, 2, heads, room * beam, d_head): keys, values
+        self._visible = torch.empty(0)  # (sentences * beam, room * beam) bool
 
     @torch.no_grad()
-    def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Keep those of the next positions; give back all so far, (rows, heads, length, d_head).
+    def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Keep those of the next positions; give back all so far.
 
         Args:
-            key, value: (rows, heads, positions, d_head).
+            key, value: (sentences * beam, heads, positions, d_head).
+
+        Returns:
+            keys and values (sentences, heads, length * beam, d_head), and which of them each
+            hypothesis sees: (sentences, beam, length * beam) bool.
         """
+        positions = key.shape[2]
+        self._make_room(key)
+        begin, self.length = self.length, self.length + positions
+        new, all_so_far = slice(begin * self.beam, self.length * self.beam), self.length * self.beam
+        for part, x in enumerate((key, value)):
+            by_sentence = x.unflatten(0, (-1, self.beam)).permute(0, 2, 3, 1, 4)
+            self._held[:, part, :, new] = by_sentence.flatten(2, 3)
+        own = torch.eye(self.beam, dtype=torch.bool, device=key.device)
+        self._visible[:, new] = own.repeat(len(key) // self.beam, positions)
+        visible = self._visible[:, :all_so_far].unflatten(0, (-1, self.beam))
+        return self._held[:, 0, :, :all_so_far], self._held[:, 1, :, :all_so_far], visible
+
+    def _make_room(self, key: Tensor) -> None:
+        rows, heads, positions, d_head = key.shape
         if self.length == 0:
-            rows, heads, _, d_head = key.shape
-            self._held = key.new_empty(rows, 2, heads, 0, d_head)
-        begin, self.length = self.length, self.length + key.shape[2]
-        missing = self.length - self._held.shape[3]
-        if missing > 0:
-            room = self._held.new_empty(*self._held.shape[:3], missing + ROOM, key.shape[3])
-            self._held = torch.cat([self._held, room], dim=3)
-        self._held[:, 0, :, begin : self.length] = key
-        self._held[:, 1, :, begin : self.length] = value
-        return self._held[:, 0, :, : self.length], self._held[:, 1, :, : self.length]
+            self._held = key.new_empty(rows // self.beam, 2, heads, 0, d_head)
+            self._visible = torch.empty(rows, 0, dtype=torch.bool, device=key.device)
+        used = self.length * self.beam
+        wanted = used + positions * self.beam
+        if wanted > self._visible.shape[1]:
+            room = wanted + ROOM * self.beam
+            held, visible = self._held, self._visible
+            self._held = held.new_empty(*held.shape[:3], room, d_head)
+            self._visible = visible.new_empty(rows, room)
+            self._held[:, :, :, :used] = held[:, :, :, :used]
+            self._visible[:, :used] = visible[:, :used]
 
     @torch.no_grad()
     def reorder(self, order: Tensor) -> None:
-        """Row i becomes row ``order[i]`` of before; ``order`` (rows,) may be shorter."""
-        fits = self._spare.shape[1:] == self._held.shape[1:] and len(self._spare) >= len(order)
-        if not fits:
-            self._spare = self._held.new_empty(len(order), *self._held.shape[1:])
-        moved = torch.index_select(self._held, 0, order, out=self._spare[: len(order)])
-        self._held, self._spare = moved, self._held
+        """Row i becomes row ``order[i]`` of before, of the same sentence as its neighbours.
+
+        ``order`` (sentences * beam,) may be shorter than before.
+        """
+        self._visible = self._visible.index_select(0, order)
+        sentences = order.view(-1, self.beam)[:, 0] // self.beam
+        if not sentences.equal(torch.arange(len(self._held), device=order.device)):
+            self._held = self._held.index_select(0, sentences)

@@ -63,13 +63,10 @@ class AttentionMask:
     Attributes:
         queries, keys: how their rows are packed.
         causal: query i sees keys 0 to i.
+        beam: rows of queries that are hypotheses of one sentence, one after the other.
     """
 
     queries: Packing
     keys: Packing
     causal: bool = False
-
-    @property
-    def beam(self) -> int:
-        """Sentences of queries for each of keys: a beam's hypotheses share their source."""
-        return self.queries.batch // self.keys.batch
+    beam: int = 1

@@ -19,17 +19,17 @@ def heads(length: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(BATCH, HEADS, length, HEAD_DIM, dtype=dtype, requires_grad=True)
 
 
-def real_keys() -> Tensor:
+def visible() -> Tensor:
     """The first sentence whole, the second short by one, the third by four."""
     mask = torch.ones(BATCH, KEY, dtype=torch.bool)
     mask[1, -1:] = False
     mask[2, -4:] = False
-    return mask
+    return mask[:, None]
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_probabilities_sum_to_one_and_hidden_keys_get_none(causal: bool) -> None:
-    mask = None if causal else real_keys()
+    mask = None if causal else visible()
     q, k = heads(KEY), heads(KEY)
     _, weights = attend_with_weights(q, k, k, mask, causal)
     torch.testing.assert_close(weights.sum(-1), torch.ones(BATCH, HEADS, KEY).double())
@@ -37,7 +37,7 @@ def test_probabilities_sum_to_one_and_hidden_keys_get_none(causal: bool) -> None
         assert (weights.triu(1) == 0).all()
         assert (weights.tril() > 0).sum() == BATCH * HEADS * KEY * (KEY + 1) / 2
     else:
-        hidden = ~real_keys()[:, None, None, :].expand_as(weights)
+        hidden = ~visible()[:, None].expand_as(weights)
         assert (weights[hidden] == 0).all()
         assert (weights[~hidden] > 0).all()
 
@@ -46,7 +46,7 @@ def test_probabilities_sum_to_one_and_hidden_keys_get_none(causal: bool) -> None
 @pytest.mark.parametrize("masking", ["none", "padding", "causal"])
 def test_fused_equals_explicit_forward_and_backward(dtype: torch.dtype, masking: str) -> None:
     causal = masking == "causal"
-    mask = real_keys() if masking == "padding" else None
+    mask = visible() if masking == "padding" else None
     q, k, v = heads(KEY, dtype), heads(KEY, dtype), heads(KEY, dtype)
     upstream = torch.randn(BATCH, HEADS, KEY, HEAD_DIM, dtype=dtype)
     fused = attend(q, k, v, mask, causal)
@@ -70,7 +70,7 @@ def test_asking_for_weights_changes_no_number(dtype: torch.dtype, training: bool
     for need_weights in (False, True):
         attention.zero_grad()
         q, (k, v) = attention.project_query(x, grid), attention.project_key_value(x, grid)
-        heads, _ = attention.attend(q, k, v, real_keys(), need_weights=need_weights)
+        heads, _ = attention.attend(q, k, v, visible(), need_weights=need_weights)
         out = attention.project_output(heads, grid)
         out.square().mean().backward()
         gradients = [p.grad for p in attention.parameters() if p.grad is not None]
@@ -83,14 +83,14 @@ def test_asking_for_weights_changes_no_number(dtype: torch.dtype, training: bool
 def test_trailing_padding_needs_no_mask_where_attention_is_causal() -> None:
     """What a real query sees is the same with and without the padding."""
     q, k, v = heads(KEY), heads(KEY), heads(KEY)
-    for row, hidden in enumerate((~real_keys()).sum(1).tolist()):
+    for row, hidden in enumerate((~visible()[:, 0]).sum(1).tolist()):
         real = KEY - hidden
         part_q, part_k, part_v = (x[row : row + 1, :, :real] for x in (q, k, v))
         alone, weights = attend_with_weights(part_q, part_k, part_v, causal=True)
         torch.testing.assert_close(weights.sum(-1), torch.ones(1, HEADS, real).double())
         for path in (
-            attend(q, k, v, real_keys(), True),
-            attend_with_weights(q, k, v, real_keys(), True)[0],
+            attend(q, k, v, visible(), True),
+            attend_with_weights(q, k, v, visible(), True)[0],
         ):
             torch.testing.assert_close(path[row : row + 1, :, :real], alone, rtol=0, atol=1e-12)
 
@@ -124,7 +124,7 @@ def written_out(attention: MultiheadAttention, x: Tensor, y: Tensor, mask: Tenso
                 score = attention.qk.g * q @ k.T
             else:
                 score = q @ k.T / math.sqrt(HEAD_DIM)
-            score[:, ~mask[b]] = -1e30
+            score[:, ~mask[b, 0]] = -1e30
             weight = score.exp() / score.exp().sum(1, keepdim=True)
             joined.append(weight @ v)
         rows.append(torch.cat(joined, 1) @ attention.out_proj.weight.T + attention.out_proj.bias)
@@ -137,12 +137,12 @@ def test_whole_attention_equals_the_formula(qk: DotProduct | QueryKeyNorm) -> No
     for linear in (attention.q_proj, attention.k_proj, attention.v_proj, attention.out_proj):
         torch.nn.init.normal_(linear.bias)
     x, y = torch.randn(BATCH, QUERY, WIDTH).double(), torch.randn(BATCH, KEY, WIDTH).double()
-    expected = written_out(attention, x, y, real_keys())
-    queries, keys = Packing(BATCH, QUERY), Packing.of(real_keys())
+    expected = written_out(attention, x, y, visible())
+    queries, keys = Packing(BATCH, QUERY), Packing.of(visible()[:, 0])
     q = attention.project_query(queries.pack(x), queries)
     k, v = attention.project_key_value(keys.pack(y), keys)
     for need_weights in (False, True):
-        heads, weights = attention.attend(q, k, v, keys.real, need_weights=need_weights)
+        heads, weights = attention.attend(q, k, v, visible(), need_weights=need_weights)
         out = queries.unpack(attention.project_output(heads, queries))
         torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
         assert (weights is not None) == need_weights

@@ -1,43 +1,77 @@
-"""The cache against the plain way: join, and pick rows."""
+"""The cache against the plain way: a row a hypothesis, joined step by step and picked by row."""
 
 import pytest
 import torch
+from torch import Tensor
 
+from qknorm_fairseq.modules.attention import attend_with_weights
 from qknorm_fairseq.modules.key_value_cache import ROOM, KeyValueCache
 
+HEADS, DIM = 2, 3
 
+
+def seen(x: Tensor, visible: Tensor) -> Tensor:
+    """What each hypothesis sees of ``x`` (sentences, heads, slots, dim), in order."""
+    rows = [
+        x[sentence][:, visible[sentence, beam]]
+        for sentence in range(len(x))
+        for beam in range(visible.shape[1])
+    ]
+    return torch.stack(rows)
+
+
+def follow(sentences: list[int], beam: int) -> Tensor:
+    """An order in which these sentences stay and their hypotheses change places."""
+    return torch.cat([torch.randint(beam, (beam,)) + beam * sentence for sentence in sentences])
+
+
+@pytest.mark.parametrize("beam", [1, 4])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_it_holds_what_joining_and_picking_would(dtype: torch.dtype) -> None:
+def test_it_shows_what_joining_and_picking_would(dtype: torch.dtype, beam: int) -> None:
     """Sentences end, so rows grow fewer; more positions than there is room for at first."""
-    cache, rows = KeyValueCache(), 12
-    keys = values = torch.empty(rows, 2, 0, 3, dtype=dtype)
-    for step in range(3 * ROOM):
-        key, value = torch.randn(2, rows, 2, 1, 3).to(dtype)
+    cache, sentences = KeyValueCache(beam), 6
+    keys = values = torch.empty(sentences * beam, HEADS, 0, DIM, dtype=dtype)
+    for step in range(2 * ROOM + 3):
+        key, value = torch.randn(2, sentences * beam, HEADS, 1, DIM).to(dtype)
         keys, values = torch.cat([keys, key], 2), torch.cat([values, value], 2)
-        for found, expected in zip(cache.append(key, value), (keys, values), strict=True):
-            assert found.dtype == dtype and torch.equal(found, expected)
-        rows -= step % 8 == 7
-        order = torch.randint(len(keys), (rows,))
+        held_keys, held_values, visible = cache.append(key, value)
+        assert held_keys.dtype == dtype and len(held_keys) == sentences
+        assert torch.equal(seen(held_keys, visible), keys)
+        assert torch.equal(seen(held_values, visible), values)
+        left = list(range(sentences))
+        if step % 16 == 15:
+            left.pop(step % sentences)
+        order, sentences = follow(left, beam), len(left)
         cache.reorder(order)
         keys, values = keys[order], values[order]
 
 
-def test_several_positions_at_once_and_more_rows_than_before() -> None:
-    cache = KeyValueCache()
-    key, value = torch.randn(2, 3, 2, 5, 4)
-    cache.append(key, value)
-    cache.reorder(torch.tensor([2, 2, 0, 1, 1]))
-    more = torch.randn(5, 2, ROOM, 4)
-    keys, values = cache.append(more, -more)
-    assert torch.equal(keys, torch.cat([key[[2, 2, 0, 1, 1]], more], 2))
-    assert torch.equal(values, torch.cat([value[[2, 2, 0, 1, 1]], -more], 2))
+def test_attention_over_it_is_attention_over_rows() -> None:
+    cache, beam = KeyValueCache(3), 3
+    keys = values = torch.empty(2 * beam, HEADS, 0, DIM).double()
+    for _ in range(7):
+        order = follow([0, 1], beam)
+        keys, values = keys[order], values[order]
+        if cache.length:
+            cache.reorder(order)
+        key, value = torch.randn(2, 2 * beam, HEADS, 1, DIM).double()
+        keys, values = torch.cat([keys, key], 2), torch.cat([values, value], 2)
+        held_keys, held_values, visible = cache.append(key, value)
+        query = torch.randn(2 * beam, HEADS, 1, DIM).double()
+        expected, _ = attend_with_weights(query, keys, values)
+        shared = query.unflatten(0, (2, beam)).transpose(1, 2).flatten(2, 3)
+        found, _ = attend_with_weights(shared, held_keys, held_values, visible)
+        by_row = found.transpose(1, 2).flatten(0, 1)[:, :, None]
+        torch.testing.assert_close(by_row, expected, rtol=0, atol=1e-12)
 
 
-def test_what_was_given_is_left_alone() -> None:
-    cache = KeyValueCache()
-    key, value = torch.randn(2, 3, 2, 1, 4)
-    before = key.clone()
+def test_several_positions_at_once() -> None:
+    cache = KeyValueCache(2)
+    key, value = torch.randn(2, 4, HEADS, 5, DIM)
     cache.append(key, value)
-    cache.reorder(torch.tensor([1, 1, 1]))
-    cache.append(value, value)
-    assert torch.equal(key, before)
+    order = torch.tensor([1, 1, 2, 3])
+    cache.reorder(order)
+    more = torch.randn(4, HEADS, ROOM, DIM)
+    held_keys, held_values, visible = cache.append(more, -more)
+    assert torch.equal(seen(held_keys, visible), torch.cat([key[order], more], 2))
+    assert torch.equal(seen(held_values, visible), torch.cat([value[order], -more], 2))

@@ -8,7 +8,7 @@ from tiny import PAD, batch, build
 from torch import Tensor
 
 from qknorm_fairseq.models.transformer_qknorm import TransformerQKNorm
-from qknorm_fairseq.modules.packing import AttentionMask, Packing
+from qknorm_fairseq.modules.packing import Packing
 
 REAL = torch.tensor([[True] * 4, [True, True, False, False], [False, True, True, True]])
 
@@ -43,11 +43,6 @@ def test_gradients_go_through_the_real_positions_alone() -> None:
     assert torch.autograd.gradcheck(lambda x: packing.unpack(packing.pack(x) * 3).square(), x)
     packing.unpack(packing.pack(x)).sum().backward()
     assert x.grad is not None and torch.equal(x.grad, REAL[:, :, None].expand(3, 4, 5).double())
-
-
-def test_hypotheses_are_counted_by_sentences() -> None:
-    assert AttentionMask(Packing(12, 1), Packing(3, 7)).beam == 4
-    assert AttentionMask(Packing(3, 5), Packing(3, 7)).beam == 1
 
 
 def everything_computed(real: Tensor) -> Packing:

@@ -187,3 +187,14 @@ def test_a_model_that_has_translated_learns_as_before() -> None:
     assert torch.allclose(after, before + 1.0)
     after.sum().backward()
     assert network.decoder.output_projection.weight.grad.abs().sum() > 0
+
+
+def test_hypotheses_do_not_move_to_another_sentence() -> None:
+    """They share its keys and values."""
+    encoder, (src, lengths, _) = model().encoder, batch()
+    shared = encoder.reorder_encoder_out(
+        encoder(src, lengths), torch.arange(3).repeat_interleave(2)
+    )
+    encoder.reorder_encoder_out(shared, torch.tensor([1, 1, 4, 5]))
+    with pytest.raises(ValueError, match="another sentence"):
+        encoder.reorder_encoder_out(shared, torch.tensor([0, 2, 2, 3, 4, 5]))
