@@ -25,7 +25,7 @@ class Product:
 
 
 def products(model: Any, sample: dict[str, Any], target_types: int) -> list[Product]:
-    """Those of one of our models on a batch: projections with q, k and v (or k and v) as one."""
+    """Those of one of our models on a batch, for tokens that are no padding; q, k and v as one."""
     found = list(_shapes(model, sample, target_types))
     like = next(model.parameters())
     return [_product(shape, like) for shape in found]

@@ -1,9 +1,7 @@
 """fairseq's Transformer layers with our attention and norms put in their places."""
 
-from dataclasses import dataclass
 from typing import Any
 
-import torch
 from fairseq.incremental_decoding_utils import FairseqIncrementalState
 from fairseq.modules.fairseq_dropout import FairseqDropout
 from fairseq.modules.transformer_layer import (
@@ -14,28 +12,13 @@ from torch import Tensor, nn
 
 from qknorm_fairseq.modules.attention import MultiheadAttention
 from qknorm_fairseq.modules.dropout import dropout
-from qknorm_fairseq.modules.key_value_cache import KeyValueCache
+from qknorm_fairseq.modules.key_value_cache import KeyValueCache, SourceCache
 from qknorm_fairseq.modules.packing import AttentionMask
 from qknorm_fairseq.modules.qk_norm import DotProduct, QueryKeyNorm, scale_from_length
 from qknorm_fairseq.modules.residual_norm import build_norm
 
 IncrementalState = dict[str, Any]
 STATE = "attn_state"
-
-
-@dataclass
-class Source:
-    """Keys and values of a source sentence, one row for ``beam`` hypotheses: made once."""
-
-    key: Tensor  # (sentences, heads, source, d_head), as is value
-    value: Tensor
-    beam: int
-
-    def reorder(self, order: Tensor) -> None:
-        """Follow the first of each sentence's hypotheses; ``order`` (sentences * beam,)."""
-        sentences = order.view(-1, self.beam)[:, 0] // self.beam
-        if not sentences.equal(torch.arange(len(self.key), device=order.device)):
-            self.key, self.value = self.key[sentences], self.value[sentences]
 
 
 def build_query_key_norm(cfg: Any, embed_dim: int, num_heads: int) -> DotProduct | QueryKeyNorm:
@@ -120,15 +103,15 @@ class FairseqAttention(FairseqIncrementalState, MultiheadAttention):
         """Keys, values and which of them are visible, of this step and from the cache."""
         state = None if incremental_state is None else self._state(incremental_state)
         real = None if mask.keys.real is None else mask.keys.real[:, None]
-        if isinstance(state, Source):
+        if isinstance(state, SourceCache):
             return state.key, state.value, real
         k, v = self.project_key_value(key, mask.keys)
         if incremental_state is None:
             return k, v, real
         if static_kv:
-            k, v = k.contiguous(), v.contiguous()
-            self._set_state(incremental_state, Source(k, v, mask.beam))
-            return k, v, real
+            state = SourceCache(k.contiguous(), v.contiguous(), mask.beam)
+            self._set_state(incremental_state, state)
+            return state.key, state.value, real
         if state is None:
             state = KeyValueCache(mask.beam)
             self._set_state(incremental_state, state)
@@ -143,7 +126,7 @@ class FairseqAttention(FairseqIncrementalState, MultiheadAttention):
             state.reorder(new_order)
         return incremental_state
 
-    def _state(self, incremental_state: IncrementalState) -> Source | KeyValueCache | None:
+    def _state(self, incremental_state: IncrementalState) -> SourceCache | KeyValueCache | None:
         state: Any = FairseqIncrementalState.get_incremental_state(self, incremental_state, STATE)
         return state
 

@@ -1,4 +1,6 @@
-"""What a decoder remembers of the words before: their keys and values."""
+"""What a decoder remembers while decoding step by step: keys and values, by sentence."""
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -70,6 +72,31 @@ class KeyValueCache:
         ``order`` (sentences * beam,) may be shorter than before.
         """
         self._visible = self._visible.index_select(0, order)
-        sentences = order.view(-1, self.beam)[:, 0] // self.beam
-        if not sentences.equal(torch.arange(len(self._held), device=order.device)):
+        sentences = _sentences(order, self.beam)
+        if not _stay(sentences, self._held):
             self._held = self._held.index_select(0, sentences)
+
+
+@dataclass
+class SourceCache:
+    """Keys and values of the sources, made once, a row for all ``beam`` hypotheses of each."""
+
+    key: Tensor  # (sentences, heads, source, d_head), as is value
+    value: Tensor
+    beam: int
+
+    def reorder(self, order: Tensor) -> None:
+        """As :meth:`KeyValueCache.reorder`."""
+        sentences = _sentences(order, self.beam)
+        if not _stay(sentences, self.key):
+            self.key = self.key.index_select(0, sentences)
+            self.value = self.value.index_select(0, sentences)
+
+
+def _sentences(order: Tensor, beam: int) -> Tensor:
+    """(sentences * beam,) rows to the sentences (sentences,) that they are hypotheses of."""
+    return order.view(-1, beam)[:, 0] // beam
+
+
+def _stay(sentences: Tensor, rows: Tensor) -> bool:
+    return sentences.equal(torch.arange(len(rows), device=sentences.device))
