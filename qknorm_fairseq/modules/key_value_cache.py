@@ -5,17 +5,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-ROOM = 32  # positions made at a time
+ROOM = 8  # positions for which room is made at a time
 
 
 class KeyValueCache:
     """Keys and values of one attention while decoding step by step, kept by sentence.
 
     The usual cache has a row for each hypothesis and copies all rows whenever the beam moves.
-    Here a sentence keeps the words of every hypothesis that it ever had, at each position one of
-    each of its beam; which of them are a hypothesis's own is a mask that follows the beam in
-    their place. The same numbers are read in a step, and none is copied. No gradient flows
-    through what is kept.
+    Here the words of all hypotheses of a sentence lie in one row of slots, and a mask says which
+    are a hypothesis's own: it follows the beam in their place. Hypotheses come from common
+    beginnings, which are so kept and read once. Every few positions, when new room is made, words
+    that no hypothesis has any more are left behind. No gradient flows through what is kept.
 
     Args:
         beam: hypotheses of a sentence, which stand one after the other.
@@ -23,47 +23,55 @@ class KeyValueCache:
 
     def __init__(self, beam: int = 1) -> None:
         self.beam = beam
-        self.length = 0
-        self._held = torch.empty(0)  # (sentences, 2, heads, room * beam, d_head): keys, values
-        self._visible = torch.empty(0)  # (sentences * beam, room * beam) bool
+        self.used = 0  # slots
+        self._held = torch.empty(0)  # (sentences, 2, heads, room, d_head): keys, then values
+        self._visible = torch.empty(0)  # (sentences, beam, room) bool
 
     @torch.no_grad()
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Keep those of the next positions; give back all so far.
+        """Keep those of the next positions; give back all that any hypothesis sees.
 
         Args:
             key, value: (sentences * beam, heads, positions, d_head).
 
         Returns:
-            keys and values (sentences, heads, length * beam, d_head), and which of them each
-            hypothesis sees: (sentences, beam, length * beam) bool.
+            keys and values (sentences, heads, slots, d_head), and which of them each hypothesis
+            sees: (sentences, beam, slots) bool.
         """
         positions = key.shape[2]
-        self._make_room(key)
-        begin, self.length = self.length, self.length + positions
-        new, all_so_far = slice(begin * self.beam, self.length * self.beam), self.length * self.beam
+        if self.used + positions * self.beam > self._visible.shape[-1]:
+            self._make_room(key)
+        new = slice(self.used, self.used + positions * self.beam)
+        self.used = new.stop
         for part, x in enumerate((key, value)):
             by_sentence = x.unflatten(0, (-1, self.beam)).permute(0, 2, 3, 1, 4)
             self._held[:, part, :, new] = by_sentence.flatten(2, 3)
         own = torch.eye(self.beam, dtype=torch.bool, device=key.device)
-        self._visible[:, new] = own.repeat(len(key) // self.beam, positions)
-        visible = self._visible[:, :all_so_far].unflatten(0, (-1, self.beam))
-        return self._held[:, 0, :, :all_so_far], self._held[:, 1, :, :all_so_far], visible
+        self._visible[:, :, new] = own.repeat(1, positions)
+        filled = slice(0, self.used)
+        return self._held[:, 0, :, filled], self._held[:, 1, :, filled], self._visible[..., filled]
 
     def _make_room(self, key: Tensor) -> None:
         rows, heads, positions, d_head = key.shape
-        if self.length == 0:
-            self._held = key.new_empty(rows // self.beam, 2, heads, 0, d_head)
-            self._visible = torch.empty(rows, 0, dtype=torch.bool, device=key.device)
-        used = self.length * self.beam
-        wanted = used + positions * self.beam
-        if wanted > self._visible.shape[1]:
-            room = wanted + ROOM * self.beam
-            held, visible = self._held, self._visible
-            self._held = held.new_empty(*held.shape[:3], room, d_head)
-            self._visible = visible.new_empty(rows, room)
-            self._held[:, :, :, :used] = held[:, :, :, :used]
-            self._visible[:, :used] = visible[:, :used]
+        sentences, slots = rows // self.beam, (positions + ROOM) * self.beam
+        kept = self._alive() if self.used else None
+        self.used = kept[1].shape[-1] if kept else 0
+        self._held = key.new_empty(sentences, 2, heads, self.used + slots, d_head)
+        shape = (sentences, self.beam, self.used + slots)
+        self._visible = torch.empty(shape, dtype=torch.bool, device=key.device)
+        if kept:
+            self._held[:, :, :, : self.used], self._visible[..., : self.used] = kept
+
+    def _alive(self) -> tuple[Tensor, Tensor]:
+        """The slots that some hypothesis sees, in order, as many as the fullest sentence has."""
+        visible = self._visible[:, :, : self.used]
+        alive = visible.any(dim=1)  # (sentences, slots)
+        most = int(alive.sum(dim=1).max())
+        kept = alive.byte().argsort(dim=1, descending=True, stable=True)[:, :most]
+        rows = torch.arange(self._held[..., 0, 0].numel(), device=kept.device)
+        rows = rows.view(*self._held.shape[:3], 1) * self._held.shape[3] + kept[:, None, None]
+        held = self._held.flatten(0, 3).index_select(0, rows.flatten()).view(*rows.shape, -1)
+        return held, visible.gather(2, kept[:, None].expand(-1, self.beam, -1))
 
     @torch.no_grad()
     def reorder(self, order: Tensor) -> None:
@@ -71,7 +79,8 @@ class KeyValueCache:
 
         ``order`` (sentences * beam,) may be shorter than before.
         """
-        self._visible = self._visible.index_select(0, order)
+        by_row = self._visible.flatten(0, 1).index_select(0, order)
+        self._visible = by_row.unflatten(0, (-1, self.beam))
         sentences = _sentences(order, self.beam)
         if not _stay(sentences, self._held):
             self._held = self._held.index_select(0, sentences)

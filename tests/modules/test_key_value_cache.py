@@ -31,7 +31,7 @@ def test_it_shows_what_joining_and_picking_would(dtype: torch.dtype, beam: int) 
     """Sentences end, so rows grow fewer; more positions than there is room for at first."""
     cache, sentences = KeyValueCache(beam), 6
     keys = values = torch.empty(sentences * beam, HEADS, 0, DIM, dtype=dtype)
-    for step in range(2 * ROOM + 3):
+    for step in range(5 * ROOM + 3):
         key, value = torch.randn(2, sentences * beam, HEADS, 1, DIM).to(dtype)
         keys, values = torch.cat([keys, key], 2), torch.cat([values, value], 2)
         held_keys, held_values, visible = cache.append(key, value)
@@ -52,7 +52,7 @@ def test_attention_over_it_is_attention_over_rows() -> None:
     for _ in range(7):
         order = follow([0, 1], beam)
         keys, values = keys[order], values[order]
-        if cache.length:
+        if cache.used:
             cache.reorder(order)
         key, value = torch.randn(2, 2 * beam, HEADS, 1, DIM).double()
         keys, values = torch.cat([keys, key], 2), torch.cat([values, value], 2)
@@ -75,3 +75,13 @@ def test_several_positions_at_once() -> None:
     held_keys, held_values, visible = cache.append(more, -more)
     assert torch.equal(seen(held_keys, visible), torch.cat([key[order], more], 2))
     assert torch.equal(seen(held_values, visible), torch.cat([value[order], -more], 2))
+
+
+def test_words_that_no_hypothesis_has_any_more_are_left_behind() -> None:
+    """All come from the first at every step: one word a position is still somebody's."""
+    cache, beam, steps = KeyValueCache(4), 4, 4 * ROOM
+    for _ in range(steps):
+        visible = cache.append(*torch.randn(2, 3 * beam, HEADS, 1, DIM))[2]
+        cache.reorder(torch.arange(0, 3 * beam, beam).repeat_interleave(beam))
+    assert (visible.sum(2) == steps).all()
+    assert visible.shape[2] <= steps + (ROOM + 1) * beam
