@@ -14,7 +14,7 @@ from qknorm_fairseq.modules.qk_norm import QueryKeyNorm
 logger = logging.getLogger(__name__)
 
 LOW_ENTROPY = 1e-3  # nats
-QUANTILE = 0.75  # of queries: a first word has one key to look at, padding looks at all
+QUANTILE = 0.75  # of queries: a first word has one key to look at
 
 
 def first_bad_module(
@@ -81,8 +81,9 @@ class Health:
 
         def hook(module: Any, args: Any, kwargs: Any, output: Any) -> None:
             weights = module.forward(*args, **{**kwargs, "need_head_weights": True})[1]
-            entropies = torch.special.entr(weights.float()).sum(-1).flatten()
-            entropy = float(entropies.quantile(QUANTILE))
+            entropies = torch.special.entr(weights.float()).sum(-1)  # (heads, batch, query)
+            words = kwargs["key_padding_mask"].queries.pack(entropies.permute(1, 2, 0))
+            entropy = float(words.flatten().quantile(QUANTILE))
             if entropy < LOW_ENTROPY:
                 self._warn(names[module], f"attends to one key alone: entropy {entropy:.1e}")
 

@@ -127,7 +127,8 @@ class Trainer(FairseqTrainer):
         except FloatingPointError as error:
             raise Broken(self._what_broke(samples, error)) from error
         except RuntimeError as error:
-            raise self._explained(error) from error
+            self._tell_of_memory(error)
+            raise
         if output and not math.isfinite(output.get("loss", 0.0)):
             raise Broken(self._what_broke(samples, FloatingPointError("loss is Nan/Inf")))
         if STOP.signal is not None:
@@ -138,13 +139,15 @@ class Trainer(FairseqTrainer):
         """fairseq's; abandoned, if a signal has asked for it."""
         if STOP.signal is not None:
             self._save_and_leave()
-        if self.validation_begins:
-            self.validation_begins = False
-            self.health.look_at_attention(self.get_model(), self._prepare_sample(sample)[0])
         try:
+            if self.validation_begins:
+                self.validation_begins = False
+                self.health.look_at_attention(self.get_model(), self._prepare_sample(sample)[0])
             return super().valid_step(sample, raise_oom)
         except RuntimeError as error:
-            raise self._explained(error) from error
+            if not raise_oom:  # else fairseq asks for it, and this is called again
+                self._tell_of_memory(error)
+            raise
 
     def begin_valid_epoch(self, epoch: int) -> None:
         """fairseq's; and a look at g, and soon at the attention."""
@@ -152,19 +155,19 @@ class Trainer(FairseqTrainer):
         self.health.look_at_scales(self.get_model())
         super().begin_valid_epoch(epoch)
 
-    def _explained(self, error: RuntimeError) -> Exception:
-        """``error``, or in its place what to do for a batch that does not fit in memory."""
-        if not any(words in str(error) for words in OUT_OF_MEMORY):
-            return error
-        return Broken(f"update {self.get_num_updates() + 1}: {self._smaller_batches()}")
+    def _tell_of_memory(self, error: RuntimeError) -> None:
+        """Raise Broken for a batch that does not fit in memory, and for nothing else."""
+        if any(words in str(error) for words in OUT_OF_MEMORY):
+            line = f"update {self.get_num_updates() + 1}: {self._smaller_batches()}"
+            raise Broken(line) from error
 
     def _smaller_batches(self) -> str:
-        sizes = self.cfg.dataset
-        validating = "--max-tokens-valid" if not self.model.training else "--max-tokens"
-        size = sizes.max_tokens if self.model.training else sizes.max_tokens_valid
+        sizes, suffix = self.cfg.dataset, "" if self.model.training else "_valid"
+        name = "max_tokens" if sizes[f"max_tokens{suffix}"] else "batch_size"
+        option = f"--{name}{suffix}".replace("_", "-")
         return (
-            f"a batch does not fit in memory: lower {validating} (now {size or 'without limit'}); "
-            "in training, --update-freq makes up for it"
+            f"a batch does not fit in memory: lower {option} "
+            f"(now {sizes[name + suffix]}); in training, --update-freq makes up for it"
         )
 
     def _log_oom(self, exc: Exception) -> None:

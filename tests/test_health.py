@@ -11,8 +11,8 @@ from qknorm_fairseq.health import Health, first_bad_module
 from qknorm_fairseq.models.transformer_qknorm import TransformerQKNorm
 
 
-def sample() -> dict[str, dict[str, torch.Tensor]]:
-    src, lengths, tgt = tiny.batch(padded=False)
+def sample(padded: bool = False) -> dict[str, dict[str, torch.Tensor]]:
+    src, lengths, tgt = tiny.batch(padded)
     return {"net_input": {"src_tokens": src, "src_lengths": lengths, "prev_output_tokens": tgt}}
 
 
@@ -33,7 +33,10 @@ def test_a_g_that_crosses_zero_is_warned_of_once(caplog: pytest.LogCaptureFixtur
     assert "self_attn.qk.g has crossed zero: -0.2500" in caplog.text
 
 
-def test_attention_without_entropy_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("padded", [False, True])
+def test_attention_without_entropy_is_warned_of_once(
+    padded: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     model, health = tiny.build().train(), Health()
     short = sample()  # a first word has nothing but itself to look at: no reason to warn
     short["net_input"]["prev_output_tokens"] = short["net_input"]["prev_output_tokens"][:, :2]
@@ -42,7 +45,7 @@ def test_attention_without_entropy_is_warned_of_once(caplog: pytest.LogCaptureFi
     for g in scales(model):
         g.data.fill_(1e6)
     for _ in range(2):
-        health.look_at_attention(model, sample())
+        health.look_at_attention(model, sample(padded))
     assert len(caplog.records) == len(scales(model)) == 1 + 2 * 2
     assert "encoder.layers.0.self_attn attends to one key alone: entropy " in caplog.text
     assert model.training

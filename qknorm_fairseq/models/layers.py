@@ -112,6 +112,8 @@ class FairseqAttention(FairseqIncrementalState, MultiheadAttention):
             state = SourceCache(k.contiguous(), v.contiguous(), mask.beam)
             self._set_state(incremental_state, state)
             return state.key, state.value, real
+        if k.requires_grad:
+            raise RuntimeError("no gradient flows step by step: decode under torch.no_grad()")
         if state is None:
             state = KeyValueCache(mask.beam)
             self._set_state(incremental_state, state)
@@ -166,8 +168,8 @@ def init_feed_forward(cfg: Any, *linears: nn.Linear) -> None:
 class EncoderLayer(TransformerEncoderLayerBase):
     """One encoder layer with the attention and the norms of ``cfg``."""
 
-    def __init__(self, cfg: Any, return_fc: bool = False) -> None:
-        super().__init__(cfg, return_fc=return_fc)
+    def __init__(self, cfg: Any) -> None:
+        super().__init__(cfg)
         self.self_attn_layer_norm = build_norm(cfg.residual_norm, self.embed_dim)
         self.final_layer_norm = build_norm(cfg.residual_norm, self.embed_dim)
         init_feed_forward(cfg, self.fc1, self.fc2)

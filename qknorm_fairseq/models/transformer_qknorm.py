@@ -23,6 +23,7 @@ from qknorm_fairseq.models.config import (
 )
 from qknorm_fairseq.models.layers import DecoderLayer, EncoderLayer, replace_dropout
 from qknorm_fairseq.modules.embedding import WordEmbedding
+from qknorm_fairseq.modules.key_value_cache import sentences_of
 from qknorm_fairseq.modules.output_projection import OutputProjection
 from qknorm_fairseq.modules.packing import AttentionMask, Packing
 from qknorm_fairseq.modules.positions import SinusoidalPositions
@@ -47,7 +48,7 @@ class Encoder(TransformerEncoderBase):
         replace_dropout(self)
 
     def build_encoder_layer(self, cfg: Any) -> EncoderLayer:
-        return EncoderLayer(cfg, return_fc=self.return_fc)
+        return EncoderLayer(cfg)
 
     def forward(
         self,
@@ -92,10 +93,7 @@ class Encoder(TransformerEncoderBase):
         """
         if "beam" in encoder_out:
             beam = int(encoder_out["beam"][0])
-            sentences = new_order.view(-1, beam) // beam
-            if not sentences.eq(sentences[:, :1]).all():
-                raise ValueError("a beam's hypotheses cannot move to another sentence")
-            new_order = sentences[:, 0]
+            new_order = sentences_of(new_order, beam)
         else:
             count = encoder_out["encoder_out"][0].shape[1]
             beam = len(new_order) // count
@@ -162,7 +160,9 @@ class Decoder(TransformerDecoderBase):
             prev_output_tokens = prev_output_tokens[:, -1:]
         words = self.embed_scale * self.embed_tokens(prev_output_tokens)
         tokens, source = _packings(prev_output_tokens.ne(self.padding_idx), encoder_out, one_step)
-        encoded = source.pack(encoder_out["encoder_out"][0].transpose(0, 1))
+        encoded = encoder_out["encoder_out"][0]
+        if not incremental_state:  # later steps have its keys and values in their caches
+            encoded = source.pack(encoded.transpose(0, 1))
         x = self.dropout_module(tokens.pack(words + positions))
         causal = not one_step and not full_context_alignment
         beam = tokens.batch // source.batch

@@ -60,11 +60,12 @@ def attend_with_weights(
         (batch, heads, query, key).
     """
     scores = query @ key.transpose(-2, -1)  # (batch, heads, query, key)
+    lowest = torch.finfo(scores.dtype).min  # minus infinity is no number where all is hidden
     if causal:
         future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-        scores = scores.masked_fill(future, float("-inf"))
+        scores = scores.masked_fill(future, lowest)
     elif visible is not None:
-        scores = scores.masked_fill(~visible[:, None], float("-inf"))
+        scores = scores.masked_fill(~visible[:, None], lowest)
     weights = torch.softmax(at_least_float32(scores), dim=-1).to(query.dtype)
     return (drop(weights, dropout) if dropout > 0 else weights) @ value, weights
 

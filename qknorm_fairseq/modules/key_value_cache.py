@@ -29,31 +29,28 @@ class KeyValueCache:
 
     @torch.no_grad()
     def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Keep those of the next positions; give back all that any hypothesis sees.
+        """Keep those of the next position; give back all that any hypothesis sees.
 
         Args:
-            key, value: (sentences * beam, heads, positions, d_head).
+            key, value: (sentences * beam, heads, 1, d_head).
 
         Returns:
             keys and values (sentences, heads, slots, d_head), and which of them each hypothesis
             sees: (sentences, beam, slots) bool.
         """
-        positions = key.shape[2]
-        if self.used + positions * self.beam > self._visible.shape[-1]:
+        if self.used + self.beam > self._visible.shape[-1]:
             self._make_room(key)
-        new = slice(self.used, self.used + positions * self.beam)
+        new = slice(self.used, self.used + self.beam)
         self.used = new.stop
         for part, x in enumerate((key, value)):
-            by_sentence = x.unflatten(0, (-1, self.beam)).permute(0, 2, 3, 1, 4)
-            self._held[:, part, :, new] = by_sentence.flatten(2, 3)
-        own = torch.eye(self.beam, dtype=torch.bool, device=key.device)
-        self._visible[:, :, new] = own.repeat(1, positions)
+            self._held[:, part, :, new] = x[:, :, 0].unflatten(0, (-1, self.beam)).transpose(1, 2)
+        self._visible[:, :, new] = torch.eye(self.beam, dtype=torch.bool, device=key.device)
         filled = slice(0, self.used)
         return self._held[:, 0, :, filled], self._held[:, 1, :, filled], self._visible[..., filled]
 
     def _make_room(self, key: Tensor) -> None:
-        rows, heads, positions, d_head = key.shape
-        sentences, slots = rows // self.beam, (positions + ROOM) * self.beam
+        rows, heads, _, d_head = key.shape
+        sentences, slots = rows // self.beam, ROOM * self.beam
         kept = self._alive() if self.used else None
         self.used = kept[1].shape[-1] if kept else 0
         self._held = key.new_empty(sentences, 2, heads, self.used + slots, d_head)
@@ -81,7 +78,7 @@ class KeyValueCache:
         """
         by_row = self._visible.flatten(0, 1).index_select(0, order)
         self._visible = by_row.unflatten(0, (-1, self.beam))
-        sentences = _sentences(order, self.beam)
+        sentences = sentences_of(order, self.beam)
         if not _stay(sentences, self._held):
             self._held = self._held.index_select(0, sentences)
 
@@ -96,15 +93,24 @@ class SourceCache:
 
     def reorder(self, order: Tensor) -> None:
         """As :meth:`KeyValueCache.reorder`."""
-        sentences = _sentences(order, self.beam)
+        sentences = sentences_of(order, self.beam)
         if not _stay(sentences, self.key):
             self.key = self.key.index_select(0, sentences)
             self.value = self.value.index_select(0, sentences)
 
 
-def _sentences(order: Tensor, beam: int) -> Tensor:
-    """(sentences * beam,) rows to the sentences (sentences,) that they are hypotheses of."""
-    return order.view(-1, beam)[:, 0] // beam
+def sentences_of(order: Tensor, beam: int) -> Tensor:
+    """The sentences (sentences,) of which rows (sentences * beam,) are the hypotheses.
+
+    Raises:
+        ValueError: when the rows are not whole beams, or come from several sentences.
+    """
+    if len(order) % beam:
+        raise ValueError(f"{len(order)} rows are no beams of {beam}: a sentence leaves whole")
+    sentences = order.view(-1, beam) // beam
+    if not sentences.eq(sentences[:, :1]).all():
+        raise ValueError("a beam's hypotheses cannot move to another sentence")
+    return sentences[:, 0]
 
 
 def _stay(sentences: Tensor, rows: Tensor) -> bool:

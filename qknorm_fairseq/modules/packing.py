@@ -1,4 +1,4 @@
-"""A padded batch as the list of its tokens: nothing is computed for the padding.
+"""A padded batch as the list of its tokens: no layer computes anything for the padding.
 
 In a batch of 4,096 tokens with real lengths, every third position on the target side is
 padding. All that a Transformer does but attention treats each token by itself, so it is
@@ -31,9 +31,10 @@ class Packing:
     def of(cls, real: Tensor) -> Self:
         """A row for each position where ``real`` (batch, length) is True."""
         batch, length = real.shape
-        if real.all():
+        places = real.flatten().nonzero()[:, 0]
+        if len(places) == real.numel():
             return cls(batch, length)
-        return cls(batch, length, real, real.flatten().nonzero()[:, 0])
+        return cls(batch, length, real, places)
 
     def pack(self, x: Tensor) -> Tensor:
         """(batch, length, …) to (tokens, …)."""
@@ -63,7 +64,8 @@ class AttentionMask:
     Attributes:
         queries, keys: how their rows are packed.
         causal: query i sees keys 0 to i.
-        beam: rows of queries that are hypotheses of one sentence, one after the other.
+        beam: rows of queries that are hypotheses of one sentence, one after the other: what a
+            cache is made for.
     """
 
     queries: Packing

@@ -26,9 +26,15 @@ class FusedAdam(FairseqAdam):
     """Adam (Kingma & Ba 2015, algorithm 1), as ``torch.optim.Adam`` of the released code.
 
     fairseq's ``adam`` adds epsilon to the second moment's root before its bias is corrected,
-    this one after; and it walks over the parameters several times where there is no apex.
+    this one after; and it walks over the parameters several times where there is no apex. With
+    --memory-efficient-fp16 only fairseq's will do: it keeps float32 moments of half weights.
     """
 
     def __init__(self, cfg: FusedAdamConfig, params: Iterable[torch.nn.Parameter]) -> None:
         FairseqOptimizer.__init__(self, cfg)
         self._optimizer = torch.optim.AdamW(params, fused=True, **self.optimizer_config)
+
+    @property
+    def supports_flat_params(self) -> bool:
+        """True: each weight is updated by itself, so --fp16 may join them into one tensor."""
+        return True

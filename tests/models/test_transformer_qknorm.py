@@ -8,11 +8,12 @@ from fairseq import options, tasks
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import MODEL_REGISTRY, build_model
+from fairseq.modules.fairseq_dropout import FairseqDropout
 from omegaconf import OmegaConf
 from tiny import EOS, PAD, SIZES, TOLERANCE, Task, batch, build
 from torch import Tensor, nn
 
-from qknorm_fairseq.models.layers import FairseqAttention
+from qknorm_fairseq.models.layers import Dropout, FairseqAttention
 from qknorm_fairseq.modules.qk_norm import DotProduct, QueryKeyNorm
 from qknorm_fairseq.modules.residual_norm import LayerNorm, ScaleNorm
 
@@ -106,6 +107,7 @@ def test_padding_does_not_change_output(
         assert difference <= TOLERANCE[dtype]
 
 
+@torch.no_grad()
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_incremental_decoding_equals_full_pass(arch: str, dtype: torch.dtype) -> None:
     model = build(arch).to(dtype).eval()
@@ -122,6 +124,20 @@ def test_incremental_decoding_equals_full_pass(arch: str, dtype: torch.dtype) ->
     assert difference <= TOLERANCE[dtype]
 
 
+def test_a_gradient_through_single_steps_is_refused() -> None:
+    model = build()
+    src, lengths, tgt = batch()
+    encoded = model.encoder(src, lengths)
+    with pytest.raises(RuntimeError, match="no_grad"):
+        model.decoder(tgt[:, :1], encoder_out=encoded, incremental_state={})
+
+
+def test_every_dropout_is_ours(arch: str) -> None:
+    parts = [m for m in build(arch).modules() if isinstance(m, FairseqDropout)]
+    assert len(parts) == 2 + 2 * (1 + 2) and {type(m) for m in parts} == {Dropout}
+
+
+@torch.no_grad()
 def test_the_cache_follows_the_beam() -> None:
     model = build().double().eval()
     src, lengths, tgt = batch(padded=False)

@@ -177,3 +177,14 @@ def test_small_init_is_the_published_one() -> None:
 def test_heads_that_do_not_divide_the_width_are_refused() -> None:
     with pytest.raises(ValueError, match="5 attention heads do not divide the width 12"):
         MultiheadAttention(12, 5, DotProduct(2))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_a_sentence_with_nothing_to_see_gives_finite_gradients(dropout: float) -> None:
+    q, k, v = heads(QUERY), heads(KEY), heads(KEY)
+    hidden = visible()
+    hidden[1] = False
+    out = attend(q, k, v, hidden, dropout=dropout)
+    out.square().sum().backward()
+    assert out.isfinite().all()
+    assert all(x.grad is not None and x.grad.isfinite().all() for x in (q, k, v))

@@ -65,18 +65,6 @@ def test_attention_over_it_is_attention_over_rows() -> None:
         torch.testing.assert_close(by_row, expected, rtol=0, atol=1e-12)
 
 
-def test_several_positions_at_once() -> None:
-    cache = KeyValueCache(2)
-    key, value = torch.randn(2, 4, HEADS, 5, DIM)
-    cache.append(key, value)
-    order = torch.tensor([1, 1, 2, 3])
-    cache.reorder(order)
-    more = torch.randn(4, HEADS, ROOM, DIM)
-    held_keys, held_values, visible = cache.append(more, -more)
-    assert torch.equal(seen(held_keys, visible), torch.cat([key[order], more], 2))
-    assert torch.equal(seen(held_values, visible), torch.cat([value[order], -more], 2))
-
-
 def test_words_that_no_hypothesis_has_any_more_are_left_behind() -> None:
     """All come from the first at every step: one word a position is still somebody's."""
     cache, beam, steps = KeyValueCache(4), 4, 4 * ROOM

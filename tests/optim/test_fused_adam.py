@@ -69,3 +69,8 @@ def test_a_restored_state_goes_on_bit_for_bit() -> None:
     step(first, start)
     step(second, other)
     assert torch.equal(start, other)
+
+
+def test_half_precision_may_join_the_parameters() -> None:
+    """fairseq's --fp16 joins them into one tensor, and refuses optimisers that mind."""
+    assert FusedAdam(options(), [nn.Parameter(torch.randn(4))]).supports_flat_params

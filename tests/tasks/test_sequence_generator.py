@@ -198,3 +198,5 @@ def test_hypotheses_do_not_move_to_another_sentence() -> None:
     encoder.reorder_encoder_out(shared, torch.tensor([1, 1, 4, 5]))
     with pytest.raises(ValueError, match="another sentence"):
         encoder.reorder_encoder_out(shared, torch.tensor([0, 2, 2, 3, 4, 5]))
+    with pytest.raises(ValueError, match="3 rows are no beams of 2"):
+        encoder.reorder_encoder_out(shared, torch.tensor([0, 1, 2]))
