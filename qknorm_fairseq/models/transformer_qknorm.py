@@ -23,7 +23,7 @@ from qknorm_fairseq.models.config import (
 )
 from qknorm_fairseq.models.layers import DecoderLayer, EncoderLayer, replace_dropout
 from qknorm_fairseq.modules.embedding import WordEmbedding
-from qknorm_fairseq.modules.key_value_cache import sentences_of
+from qknorm_fairseq.modules.key_value_cache import all_stay, sentences_of
 from qknorm_fairseq.modules.output_projection import OutputProjection
 from qknorm_fairseq.modules.packing import AttentionMask, Packing
 from qknorm_fairseq.modules.positions import SinusoidalPositions
@@ -102,7 +102,7 @@ class Encoder(TransformerEncoderBase):
                 return super().reorder_encoder_out(encoder_out, new_order)
             new_order = rows
         count = encoder_out["encoder_out"][0].shape[1]
-        if not new_order.equal(torch.arange(count, device=new_order.device)):
+        if not all_stay(new_order, count):
             encoder_out = super().reorder_encoder_out(encoder_out, new_order)
         return {**encoder_out, "beam": [torch.tensor(beam)]}
 

@@ -79,7 +79,7 @@ class KeyValueCache:
         by_row = self._visible.flatten(0, 1).index_select(0, order)
         self._visible = by_row.unflatten(0, (-1, self.beam))
         sentences = sentences_of(order, self.beam)
-        if not _stay(sentences, self._held):
+        if not all_stay(sentences, len(self._held)):
             self._held = self._held.index_select(0, sentences)
 
 
@@ -94,7 +94,7 @@ class SourceCache:
     def reorder(self, order: Tensor) -> None:
         """As :meth:`KeyValueCache.reorder`."""
         sentences = sentences_of(order, self.beam)
-        if not _stay(sentences, self.key):
+        if not all_stay(sentences, len(self.key)):
             self.key = self.key.index_select(0, sentences)
             self.value = self.value.index_select(0, sentences)
 
@@ -113,5 +113,6 @@ def sentences_of(order: Tensor, beam: int) -> Tensor:
     return sentences[:, 0]
 
 
-def _stay(sentences: Tensor, rows: Tensor) -> bool:
-    return sentences.equal(torch.arange(len(rows), device=sentences.device))
+def all_stay(sentences: Tensor, count: int) -> bool:
+    """Whether ``sentences`` are all ``count`` of before, each in its place."""
+    return sentences.equal(torch.arange(count, device=sentences.device))
