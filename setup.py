@@ -29,6 +29,7 @@ setup(
         "PyYAML>=6",
         "sacrebleu>=2.6,<3",
         "sacremoses>=0.1",
+        "scipy>=1.14",
         "sentencepiece>=0.2,<0.3",
         "subword-nmt>=0.3.8,<0.4",
         "tabulate>=0.9",

@@ -53,7 +53,7 @@ def _reproduce(arguments: argparse.Namespace) -> None:
 
     plan = reproduce.make_plan(
         arguments.pair,
-        arguments.arms.split(","),
+        arguments.arms,
         arguments.seeds,
         arguments.profile,
         arguments.precision,
@@ -145,6 +145,18 @@ def _convert(arguments: argparse.Namespace) -> None:
         print("\n".join(convert.from_released(arguments.model, *files, arguments.out)))
 
 
+def _report(arguments: argparse.Namespace) -> None:
+    from qknorm_fairseq.experiment.manifest import find_pair
+    from qknorm_fairseq.experiment.report import gather, report, score_again
+    from qknorm_fairseq.experiment.workspace import Workspace
+
+    workspace = Workspace(arguments.out.resolve())
+    pair = find_pair(arguments.pair, workspace, {})
+    score_again(pair, workspace)
+    results = gather(pair, workspace, arguments.arms, arguments.profile, arguments.precision)
+    print(report(results, workspace))
+
+
 def _score(arguments: argparse.Namespace) -> None:
     from qknorm_fairseq.experiment.score import score_files, score_table
     from qknorm_fairseq.experiment.workspace import write_json
@@ -210,6 +222,7 @@ COMMANDS = {
     "prepare": _prepare,
     "apply": _apply,
     "train": _train,
+    "report": _report,
     "score": _score,
     "parity": _parity,
     "benchmark": _benchmark,

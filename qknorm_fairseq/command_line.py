@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from qknorm_fairseq.experiment.settings import FACTORIAL
+
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser of ``qknorm``; ``command`` of its result names the subcommand."""
@@ -28,6 +30,7 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="print the fairseq-train line, for data prepared before, and stop",
     )
+    _add_report(commands)
     _add_score(commands)
     _add_parity(commands)
     _add_convert(commands)
@@ -38,12 +41,15 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_reproduce(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = commands.add_parser("reproduce", help="the whole experiment on one pair")
     _add_common(parser)
-    parser.add_argument(
+    arms = parser.add_mutually_exclusive_group()
+    arms.add_argument(
         "--arms",
-        default="scalenorm,qknorm",
+        type=_names,
+        default=["scalenorm", "qknorm"],
         metavar="A,B,…",
         help="the first is the baseline of the others (default: scalenorm,qknorm)",
     )
+    _add_factorial(arms)
     parser.add_argument(
         "--seeds", type=_seeds, default=[1], metavar="1,2,…", help="a run an arm for each"
     )
@@ -54,6 +60,32 @@ def _add_reproduce(commands: "argparse._SubParsersAction[argparse.ArgumentParser
     parser.add_argument(
         "--dry-run", action="store_true", help="list the stages with estimates, and stop"
     )
+
+
+def _add_factorial(arms: "argparse._MutuallyExclusiveGroup") -> None:
+    arms.add_argument(
+        "--factorial",
+        dest="arms",
+        action="store_const",
+        const=list(FACTORIAL),
+        help=f"the 2 × 2 of attention and residual norm: {','.join(FACTORIAL)}",
+    )
+
+
+def _add_report(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = commands.add_parser("report", help="the tables, from what has been run")
+    parser.add_argument("pair", metavar="PAIR")
+    arms = parser.add_mutually_exclusive_group()
+    arms.add_argument(
+        "--arms",
+        type=_names,
+        metavar="A,B,…",
+        help="the first is the baseline of the others (default: all that were run)",
+    )
+    _add_factorial(arms)
+    parser.add_argument("--profile", metavar="NAME", help="of the runs that are meant")
+    parser.add_argument("--precision", metavar="P", help="of the runs that are meant")
+    _add_out(parser)
 
 
 def _add_score(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -163,6 +195,10 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
         help="paper, cpu or smoke (default: paper on a GPU, cpu elsewhere, smoke for toy)",
     )
     parser.add_argument("--precision", default="fp32", metavar="P", help="fp32, bf16 or fp16")
+
+
+def _names(text: str) -> list[str]:
+    return list(dict.fromkeys(name.strip() for name in text.split(",")))
 
 
 def _seeds(text: str) -> list[int]:

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Command
 
-from qknorm_fairseq.experiment.report import ScoredRun, collect, table
+from qknorm_fairseq.experiment.recorded import run_folders, seed_of
+from qknorm_fairseq.experiment.render import as_markdown
+from qknorm_fairseq.experiment.report import gather, write_tables
 from qknorm_fairseq.experiment.run import make_run
-from qknorm_fairseq.experiment.settings import load_arm, load_pair, load_profile
+from qknorm_fairseq.experiment.settings import FACTORIAL, load_arm, load_pair, load_profile
+from qknorm_fairseq.experiment.tables import sections
 from qknorm_fairseq.experiment.workspace import Workspace
 
 EVIDENCE = Workspace(ROOT / "tests" / "evidence")
@@ -24,25 +27,23 @@ def commands_under(heading: str) -> list[str]:
     return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
 
 
-def test_the_table_is_that_of_the_recorded_runs() -> None:
-    """Built anew from each run's scores and metrics, without a line of the corpus."""
-    pair, profile = load_pair("gl-en"), load_profile("cpu")
-    scored = []
-    for arm in ("scalenorm", "qknorm"):
-        run = make_run(EVIDENCE, pair, load_arm(arm), profile, 1, "fp32")
-        scores = json.loads((run.folder / "scores.json").read_text())
-        assert scores.pop("lines") == 1_007
-        scored.append(ScoredRun(run, scores))
-    results = collect(scored, lines=1_007)
-    assert results == json.loads(EVIDENCE.result("gl-en", "json").read_text())
-    _, body, notes = table(results, "github").split("\n\n")
-    assert body in README
-    assert all(f"- {note}" in README for note in notes.split("\n"))
+def test_the_tables_are_those_of_the_recorded_runs(tmp_path: Path) -> None:
+    """Built anew from what each run recorded, without a line of the corpus."""
+    results = gather(load_pair("gl-en"), EVIDENCE)
+    for path in write_tables(results, Workspace(tmp_path)):
+        assert path.read_text() == EVIDENCE.result("gl-en", path.suffix[1:]).read_text()
+    assert results["verdict"] in README
+    for section in sections(results):
+        if section.key in ("factorial", "arms", "runs"):
+            assert as_markdown(section) in README, section.title
 
 
 def test_the_recorded_runs_are_of_this_profile() -> None:
-    for arm in ("scalenorm", "qknorm"):
-        run = make_run(EVIDENCE, load_pair("gl-en"), load_arm(arm), load_profile("cpu"), 1, "fp32")
+    folders = run_folders(EVIDENCE, "gl-en")
+    assert {folder.parent.name for folder in folders} == set(FACTORIAL)
+    for folder in folders:
+        arm, seed = load_arm(folder.parent.name), seed_of(folder)
+        run = make_run(EVIDENCE, load_pair("gl-en"), arm, load_profile("cpu"), seed, "fp32")
         run.check({"fingerprint": EVIDENCE_MANIFEST["fingerprint"]})
         rows = run.metrics()
         assert {row["dev_lines"] for row in rows} == {682}

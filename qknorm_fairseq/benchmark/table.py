@@ -3,7 +3,6 @@
 import os
 import platform
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from qknorm_fairseq.benchmark.systems import STOCK
 from qknorm_fairseq.benchmark.training import FLOOR
 from qknorm_fairseq.experiment.console import Stages
 from qknorm_fairseq.experiment.errors import UserError
+from qknorm_fairseq.experiment.machine import processor
 
 FIRST = "qknorm"  # the arm of the ratios
 ARMS = (FIRST, "scalenorm", "layernorm", "qknorm_scalenorm")
@@ -100,10 +100,8 @@ def skipped(device: torch.device) -> list[str]:
 
 def machine(device: torch.device) -> dict[str, Any]:
     """What it was measured on."""
-    names = Path("/proc/cpuinfo").read_text().split("\n") if Path("/proc/cpuinfo").exists() else []
-    model = next((x.split(": ")[1] for x in names if x.startswith("model name")), "unknown")
     return {
-        "processor": model,
+        "processor": processor(),
         "cores": len(os.sched_getaffinity(0)),
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,

@@ -1,7 +1,7 @@
 """What an experiment will take, as far as that is known beforehand."""
 
+from qknorm_fairseq.experiment.protocols import PROTOCOLS
 from qknorm_fairseq.experiment.run import Run
-from qknorm_fairseq.experiment.score import PROTOCOLS
 from qknorm_fairseq.experiment.settings import Options, Pair
 
 BYTES_PER_PARAMETER = 12  # weight and Adam's two moments, in float32
@@ -34,10 +34,11 @@ def lines(pair: Pair, runs: list[Run], at_a_time: int) -> list[str]:
     size = BYTES_PER_PARAMETER * parameters(options, types=pair.merges + 200)
     disk = len(runs) * CHECKPOINTS * size / 1e6
     return [
-        f"[1/5] fetch      {pair.corpus or pair.generator or 'the text, from --raw-dir'}",
-        "[2/5] prepare    under 3 min for 133,000 pairs · about 3 times the raw text on disk",
-        f"[3/5] train      {', '.join(waiting) or 'nothing: all done'}",
+        f"[1/6] fetch      {pair.corpus or pair.generator or 'the text, from --raw-dir'}",
+        "[2/6] prepare    under 3 min for 133,000 pairs · about 3 times the raw text on disk",
+        f"[3/6] train      {', '.join(waiting) or 'nothing: all done'}",
         f"                 {runs[0].updates:,} updates each · {time} · {disk:,.0f} MB on disk",
-        "[4/5] translate  the test set with each run's best checkpoint",
-        f"[5/5] score      {', '.join(PROTOCOLS)}, and the table",
+        "[4/6] translate  the test set with each run's best checkpoint",
+        f"[5/6] score      {', '.join(PROTOCOLS)}",
+        "[6/6] compare    arms and runs; the tables",
     ]

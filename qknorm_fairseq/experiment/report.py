@@ -1,151 +1,114 @@
-"""The table: what each arm scored, how they differ, and what the paper says."""
+"""The tables of a pair, made from its run folders alone."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from statistics import mean, stdev
+from pathlib import Path
 from typing import Any
 
-from tabulate import tabulate
+import yaml
 
-from qknorm_fairseq.experiment.run import Run
-from qknorm_fairseq.experiment.score import PROTOCOLS, Scores, protocol_notes
-from qknorm_fairseq.experiment.workspace import Workspace, write_json, write_text
+from qknorm_fairseq.experiment import render
+from qknorm_fairseq.experiment.comparisons import Results
+from qknorm_fairseq.experiment.errors import UserError
+from qknorm_fairseq.experiment.recorded import (
+    RecordedRun,
+    check_comparable,
+    missing,
+    precision_of,
+    read_run,
+    run_folders,
+    seed_of,
+)
+from qknorm_fairseq.experiment.results import collect
+from qknorm_fairseq.experiment.score import score_run
+from qknorm_fairseq.experiment.settings import FACTORIAL, Pair
+from qknorm_fairseq.experiment.workspace import Workspace, read_mapping, write_json, write_text
 
-Results = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class ScoredRun:
-    """A finished run and its test scores."""
-
-    run: Run
-    scores: Scores
-
-
-def collect(scored: list[ScoredRun], lines: int) -> Results:
-    """Everything that the tables show, as JSON: the keys are part of the interface."""
-    first = scored[0].run
-    by_arm: dict[str, list[ScoredRun]] = {}
-    for item in scored:
-        by_arm.setdefault(item.run.arm.name, []).append(item)
-    arms = {name: _arm_results(items) for name, items in by_arm.items()}
-    return {
-        "pair": first.pair.name,
-        "profile": first.profile.name,
-        "precision": first.precision,
-        "lines": lines,
-        "arms": arms,
-        "comparisons": list(_comparisons(by_arm)),
-        "paper": {arm: bleu for arm, bleu in first.pair.paper.items() if arm in by_arm},
-    }
+WRITTEN = {"md": render.markdown, "tex": render.latex, "csv": render.comma_separated}
 
 
-def _arm_results(items: list[ScoredRun]) -> Results:
-    best = [item.run.best() for item in items]
-    return {
-        "description": items[0].run.arm.description,
-        "seeds": [item.run.seed for item in items],
-        "dev_bleu": [row["dev_bleu"] for row in best],
-        "best_update": [row["update"] for row in best],
-        "scores": {protocol: _summary(items, protocol) for protocol in PROTOCOLS},
-    }
+def gather(
+    pair: Pair,
+    workspace: Workspace,
+    arms: list[str] | None = None,
+    profile: str | None = None,
+    precision: str | None = None,
+) -> Results:
+    """The results of the runs that are there, scored, and what is missing.
+
+    Args:
+        arms: in the table's order, the first the baseline; None: all that were begun.
+        profile: of the runs that are meant; None: all must have the same.
+        precision: likewise.
+
+    Raises:
+        UserError: when no run is scored, or two cannot be compared.
+    """
+    folders = [
+        folder
+        for folder in run_folders(workspace, pair.name)
+        if _is_meant(read_mapping(folder / "config.yaml", yaml.safe_load), profile, precision)
+    ]
+    arms = arms or _in_order({folder.parent.name for folder in folders})
+    folders = [folder for folder in folders if folder.parent.name in arms]
+    runs: dict[str, list[RecordedRun]] = {}
+    for folder in folders:
+        if missing(folder) is None:
+            runs.setdefault(folder.parent.name, []).append(read_run(folder))
+    lacking = _lacking(workspace, pair, arms, folders)
+    if not runs:
+        why = "; ".join(f"{name} {reason}" for name, reason in lacking.items())
+        raise UserError(
+            f"{pair.name}: nothing to report from {workspace.root / 'runs' / pair.name}: "
+            + (why or "no run was begun there")
+        )
+    in_order = {arm: runs[arm] for arm in arms if arm in runs}
+    check_comparable(run for each in in_order.values() for run in each)
+    return collect(pair, in_order, lacking)
 
 
-def _summary(items: list[ScoredRun], protocol: str) -> Results:
-    runs = [item.scores[protocol]["score"] for item in items]
-    return {
-        "mean": round(mean(runs), 4),
-        "sd": round(stdev(runs), 4) if len(runs) > 1 else None,
-        "runs": runs,
-        "signature": items[0].scores[protocol]["signature"],
-    }
+def write_tables(results: Results, workspace: Workspace) -> list[Path]:
+    """Write ``results/PAIR.{md,tex,csv,json}``."""
+    pair = results["pair"]
+    paths = {suffix: workspace.result(pair, suffix) for suffix in (*WRITTEN, "json")}
+    write_json(paths["json"], results)
+    for suffix, make in WRITTEN.items():
+        write_text(paths[suffix], make(results))
+    return list(paths.values())
 
 
-def _comparisons(by_arm: dict[str, list[ScoredRun]]) -> Iterable[Results]:
-    """Each later arm against the first, seed by seed."""
-    baseline, *others = by_arm
-    for other in others:
-        for protocol in PROTOCOLS:
-            scores = {
-                arm: {item.run.seed: item.scores[protocol]["score"] for item in by_arm[arm]}
-                for arm in (baseline, other)
-            }
-            for seed in scores[baseline].keys() & scores[other].keys():
-                difference = scores[other][seed] - scores[baseline][seed]
-                yield {
-                    "a": baseline,
-                    "b": other,
-                    "protocol": protocol,
-                    "seed": seed,
-                    "difference": round(difference, 4),
-                }
+def score_again(pair: Pair, workspace: Workspace) -> None:
+    """Score every run whose translations are there, as this version of sacreBLEU does."""
+    for folder in run_folders(workspace, pair.name):
+        if all((folder / f"test.{name}.txt").exists() for name in ("hyp", "ref")):
+            score_run(folder, pair, workspace.data(pair.name))
 
 
-def table(results: Results, style: str) -> str:
-    """The results as a table in one of tabulate's styles, with its notes below."""
-    rows = [_arm_row(results, name) for name in results["arms"]]
-    baseline, *others = results["arms"]
-    rows += [_difference_row(results, baseline, other) for other in others]
-    headers = ["arm", "", "dev", *PROTOCOLS]
-    if results["paper"]:
-        headers.append("paper")
-    align = ["left", "left", *["right"] * (len(headers) - 2)]
-    body = tabulate(rows, headers, tablefmt=style, colalign=align, disable_numparse=True)
-    return f"{_title(results)}\n\n{body}\n\n" + "\n".join(_notes(results))
+def report(results: Results, workspace: Workspace) -> str:
+    """Write the tables; returns what a terminal is to show of them."""
+    first, *others = write_tables(results, workspace)
+    names = "  ".join([str(first), *(path.suffix for path in others)])
+    return f"{render.terminal(results)}\n\n{names}"
 
 
-def _title(results: Results) -> str:
-    seeds = sorted({seed for arm in results["arms"].values() for seed in arm["seeds"]})
-    return (
-        f"{results['pair']}, test set, {results['lines']:,} lines · profile "
-        f"{results['profile']} · {results['precision']} · "
-        f"seed{'s' if len(seeds) > 1 else ''} {' '.join(map(str, seeds))}"
+def _is_meant(config: dict[str, Any], profile: str | None, precision: str | None) -> bool:
+    return (profile or config["profile"], precision or precision_of(config)) == (
+        config["profile"],
+        precision_of(config),
     )
 
 
-def _arm_row(results: Results, name: str) -> list[str]:
-    arm = results["arms"][name]
-    row = [name, arm["description"], f"{mean(arm['dev_bleu']):.2f}"]
-    for protocol in PROTOCOLS:
-        score = arm["scores"][protocol]
-        spread = f" ± {score['sd']:.2f}" if score["sd"] is not None else ""
-        row.append(f"{score['mean']:.2f}{spread}")
-    return row + _paper_cell(results, results["paper"].get(name), "")
+def _in_order(arms: set[str]) -> list[str]:
+    return [arm for arm in FACTORIAL if arm in arms] + sorted(arms - set(FACTORIAL))
 
 
-def _difference_row(results: Results, baseline: str, other: str) -> list[str]:
-    arms = results["arms"]
-    row = [f"{other} − {baseline}", "", ""]
-    for protocol in PROTOCOLS:
-        a, b = (arms[name]["scores"][protocol]["mean"] for name in (baseline, other))
-        row.append(f"{b - a:+.2f}")
-    paper = results["paper"]
-    both = baseline in paper and other in paper
-    return row + _paper_cell(results, paper[other] - paper[baseline] if both else None, "+")
-
-
-def _paper_cell(results: Results, value: float | None, sign: str) -> list[str]:
-    if not results["paper"]:
-        return []
-    return ["" if value is None else f"{value:{sign}.2f}"]
-
-
-def _notes(results: Results) -> list[str]:
-    first = next(iter(results["arms"].values()))
-    notes = protocol_notes(first["scores"])
-    notes.append("dev: tokenised BLEU of the best checkpoint, by which it was chosen")
-    if results["paper"]:
-        notes.append("paper: test BLEU at the published sizes (Henry et al. 2020, table 2)")
-    if all(len(arm["seeds"]) == 1 for arm in results["arms"].values()):
-        notes.append("one run an arm: a difference of this kind is not yet evidence")
-    return notes
-
-
-def write_report(results: Results, workspace: Workspace) -> str:
-    """Write ``results/PAIR.md`` and ``.json``; returns the table for a terminal."""
-    pair = results["pair"]
-    write_json(workspace.result(pair, "json"), results)
-    title, body, notes = table(results, "github").split("\n\n")
-    listed = "\n".join(f"- {note}" for note in notes.split("\n"))
-    write_text(workspace.result(pair, "md"), f"# {title}\n\n{body}\n\n{listed}\n")
-    return table(results, "simple")
+def _lacking(
+    workspace: Workspace, pair: Pair, arms: list[str], folders: list[Path]
+) -> dict[str, str]:
+    """Runs that a full table of these arms and seeds would have, and why they are not in it."""
+    lacking = {}
+    for seed in sorted({seed_of(folder) for folder in folders}):
+        for arm in arms:
+            folder = workspace.run(pair.name, arm, seed)
+            reason = missing(folder)
+            if reason or folder not in folders:
+                lacking[f"{arm} seed {seed}"] = reason or "of another profile or precision"
+    return lacking

@@ -14,9 +14,10 @@ from qknorm_fairseq.experiment.errors import StageFailed, UserError
 from qknorm_fairseq.experiment.lock import own_all, owned
 from qknorm_fairseq.experiment.manifest import Manifest, find_pair, prepared
 from qknorm_fairseq.experiment.pair_data import find_text, prepare_stage
-from qknorm_fairseq.experiment.report import ScoredRun, collect, write_report
+from qknorm_fairseq.experiment.protocols import PROTOCOLS
+from qknorm_fairseq.experiment.report import gather, report
 from qknorm_fairseq.experiment.run import Run, make_run
-from qknorm_fairseq.experiment.score import PROTOCOLS, score_run
+from qknorm_fairseq.experiment.score import score_run
 from qknorm_fairseq.experiment.settings import Pair, load_arm, load_profile
 from qknorm_fairseq.experiment.training import train_all
 from qknorm_fairseq.experiment.translate import generate_command, translate
@@ -101,7 +102,7 @@ def make_plan(
 
 
 @contextmanager
-def _trained(plan: Plan, stages_in_all: int) -> Iterator[tuple[Stages, Manifest]]:
+def _trained(plan: Plan, stages_in_all: int) -> Iterator[Stages]:
     """The data prepared, the runs trained, and for the block their folders owned."""
     print(plan.headline(), flush=True)
     stages = Stages(total=stages_in_all)
@@ -112,18 +113,24 @@ def _trained(plan: Plan, stages_in_all: int) -> Iterator[tuple[Stages, Manifest]
     ):
         manifest = prepared(plan.pair, plan.workspace)  # now that nobody else can change them
         _train_stage(plan, stages, manifest, locks)
-        yield stages, manifest
+        yield stages
 
 
 def reproduce(plan: Plan) -> None:
-    """Run every stage that is not done yet, and print the table."""
-    with _trained(plan, stages_in_all=5) as (stages, manifest):
+    """Run every stage that is not done yet, and print the tables."""
+    first = plan.runs[0]
+    with _trained(plan, stages_in_all=6) as stages:
         _translate_stage(plan, stages)
         stages.start("score", ", ".join(PROTOCOLS))
-        scored = [ScoredRun(run, score_run(run)) for run in plan.runs]
+        for run in plan.runs:
+            score_run(run.folder, plan.pair, run.data)
         stages.done(f"{_count(plan.runs)} scored")
-    report = write_report(collect(scored, manifest["pairs"]["test"]), plan.workspace)
-    print(f"\n{report}\n\n{plan.workspace.result(plan.pair.name, 'md')}  .json")
+        stages.start("compare", "arms and runs, by tests over sentences and over seeds")
+        arms = list(dict.fromkeys(run.arm.name for run in plan.runs))
+        results = gather(plan.pair, plan.workspace, arms, first.profile.name, first.precision)
+        tables = report(results, plan.workspace)
+        stages.done("tables written")
+    print(f"\n{tables}")
     print(f"each run's checkpoints, logs and translations: {plan.runs[0].folder.parents[1]}")
 
 
@@ -169,7 +176,7 @@ def _count(runs: list[Run]) -> str:
 
 
 def _translate_unless_done(run: Run, device: str) -> bool:
-    made_of = [sha256(run.best_checkpoint), generate_command(run, "test")]
+    made_of = [sha256(run.trained_checkpoint()), generate_command(run, "test")]
     results = [run.folder / f"test.{name}.txt" for name in ("hyp", "ref")]
     marker = run.folder / "test.done"
 

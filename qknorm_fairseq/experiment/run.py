@@ -13,7 +13,10 @@ import yaml
 
 import qknorm_fairseq
 from qknorm_fairseq.experiment.errors import UserError
+from qknorm_fairseq.experiment.machine import device
 from qknorm_fairseq.experiment.manifest import Manifest
+from qknorm_fairseq.experiment.metrics import Row, best_row, read_metrics
+from qknorm_fairseq.experiment.outcome import outcome
 from qknorm_fairseq.experiment.settings import (
     MEASURED,
     Arm,
@@ -132,23 +135,32 @@ class Run:
         return path.exists() and read_mapping(path).get("of", 0) >= self.updates
 
     def mark_finished(self) -> None:
-        """Record that the training ended, and after which update it was last validated."""
+        """Record that the training ended, where it ended, and what was trained.
+
+        Raises:
+            UserError: when it left no checkpoint.
+        """
         updates = max((row["update"] for row in self.metrics()), default=self.updates)
-        write_json(self.folder / "finished.json", {"updates": updates, "of": self.updates})
+        trained = outcome(self.trained_checkpoint(), self.log)
+        record = {"updates": updates, "of": self.updates, **trained}
+        write_json(self.folder / "finished.json", record)
 
-    def best(self) -> dict[str, Any]:
-        """The row of the best checkpoint: fairseq keeps the latest of equals."""
-        return max(self.metrics(), key=lambda row: (row["dev_bleu"], row["update"]))
-
-    def metrics(self) -> list[dict[str, Any]]:
-        """The rows of metrics.jsonl, one a validation."""
-        path = self.folder / "metrics.jsonl"
-        try:
-            return (
-                [json.loads(row) for row in path.read_text().splitlines()] if path.exists() else []
+    def trained_checkpoint(self) -> Path:
+        """The best checkpoint of a training that ended; UserError when it left none."""
+        if not self.best_checkpoint.exists():
+            raise UserError(
+                f"{self.best_checkpoint}: not there, though the training ended; remove "
+                f"{self.folder} to train it anew"
             )
-        except ValueError as error:
-            raise UserError(f"{path}: broken; restore it, or remove {self.folder}") from error
+        return self.best_checkpoint
+
+    def best(self) -> Row:
+        """The row of the best checkpoint."""
+        return best_row(self.metrics())
+
+    def metrics(self) -> list[Row]:
+        """The rows of metrics.jsonl, one a validation."""
+        return read_metrics(self.folder)
 
     def check(self, manifest: Manifest) -> None:
         """Make sure that the run folder, if there is one, is this very run's.
@@ -194,6 +206,7 @@ class Run:
                 "python": platform.python_version(),
                 **{name: version(name) for name in ("torch", "ve-fairseq", "sacrebleu")},
                 "machine": platform.platform(),
+                "device": device(),
             },
         }
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from qknorm_fairseq.experiment.corpus import read_lines, split_lines
 from qknorm_fairseq.experiment.prepare import MAX_PIECES, prepare
-from qknorm_fairseq.experiment.score import from_tokens, score
+from qknorm_fairseq.experiment.protocols import from_tokens, score
 from qknorm_fairseq.experiment.segment import load
 from qknorm_fairseq.experiment.settings import Pair
 from qknorm_fairseq.experiment.sources import locate
@@ -129,7 +129,7 @@ def test_translation_and_scores_keep_every_line(tmp_path: Path) -> None:
 def test_a_perfect_translation_of_hostile_lines_scores_100() -> None:
     lines = [expected(line) for line in [*hostile.LINES.values(), *PLAIN]]
     again = split_lines("".join(f"{line}\n" for line in lines).encode(), "")
-    scores = score(from_tokens(again, "en"), from_tokens(lines, "en"))
+    scores, _ = score(from_tokens(again, "en"), from_tokens(lines, "en"))
     assert {round(value["score"], 6) for value in scores.values()} == {100.0}
 
 

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny
 import yaml
@@ -46,11 +47,21 @@ def test_every_part_of_the_result_is_there(three: Path) -> None:
             assert score["sd"] is None
             assert score["runs"] == [score["mean"]]
     names = {(c["a"], c["b"], c["protocol"], c["seed"]) for c in results["comparisons"]}
-    assert names == {("scalenorm", "qknorm", p, 1) for p in PROTOCOLS}
+    assert names == {("scalenorm", "qknorm", p, n) for p in PROTOCOLS for n in (1, "pooled")}
+    for c in results["comparisons"]:
+        if c["seed"] == 1:
+            assert 0 < min(c["p_bootstrap"], c["p_randomisation"]) <= 1
+        else:  # one run an arm says nothing of arms
+            assert (c["p"], c["p_holm"], c["interval"], c["star"]) == (None, None, None, False)
+    assert results["arms"]["qknorm"]["parameters"] > 1_000
+    assert set(results["options"]) == {"model", "qk_norm", "residual_norm"}
+    assert "nothing is shown" in results["verdict"]
     assert results["paper"] == {"scalenorm": 22.01, "qknorm": 24.21}
     table = (three / "out/results/tiny.md").read_text()
     assert "| qknorm − scalenorm |" in table
     assert "+2.20" in table  # the paper's own difference
+    for suffix in ("tex", "csv"):
+        assert (three / f"out/results/tiny.{suffix}").stat().st_size > 500
 
 
 def test_what_a_cell_rests_on_lies_in_its_run_folder(three: Path) -> None:
@@ -69,6 +80,12 @@ def test_what_a_cell_rests_on_lies_in_its_run_folder(three: Path) -> None:
         assert config["options"]["arch"] == f"transformer_{arm}"
         assert config["threads"] == 1
         assert config["environment"]["torch"].startswith("2.")
+        assert config["environment"]["device"]
+        finished = json.loads((folder / "finished.json").read_text())
+        assert finished["options"]["encoder_embed_dim"] == 16
+        assert not [v for v in finished["options"].values() if str(three) in str(v)]
+        with np.load(folder / "line_statistics.npz") as counts:
+            assert {name: len(counts[name]) for name in counts} == dict.fromkeys(PROTOCOLS, 3)
         assert (folder / "command.txt").read_text().startswith("fairseq-train ")
         log = (folder / "train.log").read_bytes().split(b"\n")
         assert last_update(log, before=0) == 20  # what the progress bar goes by
@@ -270,7 +287,7 @@ def test_dry_run_lists_the_stages_and_does_nothing(
 ) -> None:
     assert qknorm("reproduce", "tiny", "--dry-run", "--seeds", "1,2", "--out", tmp_path / "o") == 0
     out = capsys.readouterr().out
-    assert "[3/5] train      scalenorm seed 1, qknorm seed 1, scalenorm seed 2" in out
+    assert "[3/6] train      scalenorm seed 1, qknorm seed 1, scalenorm seed 2" in out
     assert "MB on disk" in out
     assert not (tmp_path / "o").exists()
 
@@ -286,9 +303,41 @@ def test_print_command_is_a_plain_fairseq_line(
     assert "--seed 7" in line
 
 
+def test_tables_are_made_again_without_training_or_translating(
+    three: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From what a run leaves, its checkpoints gone."""
+    out = tmp_path / "out"
+    shutil.copytree(three / "out", out)
+    for path in [*out.rglob("checkpoints"), out / "results"]:
+        shutil.rmtree(path)
+    for path in [*out.rglob("scores.json"), *out.rglob("line_statistics.npz")]:
+        path.unlink()
+    assert qknorm("report", "tiny", "--out", out) == 0
+    assert "qknorm − scalenorm" in capsys.readouterr().out
+    for suffix in ("md", "tex", "csv", "json"):
+        again, first = (f / f"results/tiny.{suffix}" for f in (out, three / "out"))
+        assert again.read_bytes() == first.read_bytes()
+
+
+def test_a_training_that_left_no_checkpoint_is_named(
+    three: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(three / "out", tmp_path / "out")
+    run = tmp_path / "out/runs/tiny/qknorm/seed1"
+    (run / "checkpoints/checkpoint_best.pt").unlink()
+    assert qknorm("reproduce", "tiny", "--out", tmp_path / "out") == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert f"{run}/checkpoints/checkpoint_best.pt: not there" in error
+    assert f"remove {run} to train it anew" in error
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["report", "tiny"], "tiny: nothing to report from "),
+        (["report", "xx-yy"], "unknown pair 'xx-yy'"),
         (["reproduce", "xx-yy"], "unknown pair 'xx-yy'; known: tiny"),
         (["reproduce", "tiny", "--arms", "qknorm,relu"], "unknown arm 'relu'; known: layernorm"),
         (["reproduce", "tiny", "--profile", "big"], "unknown profile 'big'; known: tiny"),

@@ -7,14 +7,8 @@ import pytest
 
 from qknorm_fairseq.cli import main
 from qknorm_fairseq.experiment.errors import UserError
-from qknorm_fairseq.experiment.score import (
-    Scores,
-    Text,
-    from_plain,
-    from_tokens,
-    score,
-    score_files,
-)
+from qknorm_fairseq.experiment.protocols import Scores, Text, from_plain, from_tokens, score
+from qknorm_fairseq.experiment.score import score_files
 from qknorm_fairseq.experiment.tokens import moses_text, treebank_text
 
 # Henry et al. 2020: table 2 (multi-bleu) and table 3; the others measured for this project
@@ -39,15 +33,24 @@ def test_published_translations_score_as_they_should(
         for protocol, value in expected.items():
             assert found[protocol]["score"] == pytest.approx(value, abs=0.01)
         assert f"{found['nltk_13a']['score']:.2f}" == TABLE_3[name]
-    differences = {c["protocol"]: c["difference"] for c in results["comparisons"]}
-    assert differences["tokenised"] == pytest.approx(33.235 - 32.486, abs=0.01)
+    comparisons = {c["protocol"]: c for c in results["comparisons"]}
+    assert comparisons["tokenised"]["difference"] == pytest.approx(33.235 - 32.486, abs=0.01)
+    for comparison in comparisons.values():  # 0.75 ± 0.05 of BLEU, 0.6 of chrF2++
+        assert (comparison["a"], comparison["b"]) == ("baseline", "qknorm")
+        assert comparison["difference"] == pytest.approx(
+            0.60 if comparison["protocol"] == "chrf2pp" else 0.765, abs=0.05
+        )
+        assert comparison["p_bootstrap"] < 0.01
+        assert comparison["p_randomisation"] < 0.01
     printed = capsys.readouterr().out
     assert "1,268 lines" in printed
     assert "tok:13a|smooth:exp|version:" in printed
+    assert "p, bootstrap" in printed
+    assert "p, randomisation" in printed
 
 
 def _score(hypotheses: list[str], references: list[str]) -> Scores:
-    return score(from_tokens(hypotheses, "en"), from_tokens(references, "en"))
+    return score(from_tokens(hypotheses, "en"), from_tokens(references, "en"))[0]
 
 
 def test_raw_text_is_compared_as_it_is_and_tokenised_for_the_tokens_alone() -> None:
@@ -56,10 +59,10 @@ def test_raw_text_is_compared_as_it_is_and_tokenised_for_the_tokens_alone() -> N
     assert text.plain == [line]
     assert text.tokens == ["It &apos;s &quot; fine &quot; , he said ."]
     tokens = from_tokens(text.tokens, "en")
-    assert score(tokens, text)["tokenised"]["score"] == pytest.approx(100)
+    assert score(tokens, text)[0]["tokenised"]["score"] == pytest.approx(100)
     other = Text(text.tokens, ["something else"])
-    assert score(other, text)["moses_13a"]["score"] == 0
-    assert score(other, text)["nltk_13a"]["score"] == pytest.approx(100)
+    assert score(other, text)[0]["moses_13a"]["score"] == 0
+    assert score(other, text)[0]["nltk_13a"]["score"] == pytest.approx(100)
 
 
 def test_each_protocol_says_how_it_was_scored() -> None:

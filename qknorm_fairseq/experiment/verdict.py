@@ -1,0 +1,66 @@
+"""What the runs show and what they do not, in words."""
+
+from typing import Any
+
+from qknorm_fairseq.experiment.comparisons import EFFECTS, TO_REPORT, Results
+from qknorm_fairseq.experiment.significance import FEWEST_RUNS
+
+NAMES = {
+    "qknorm_at.scalenorm": "QKNorm at ScaleNorm",
+    "qknorm_at.layernorm": "QKNorm at LayerNorm",
+    "layernorm_at.dot": "LayerNorm at dot-product attention",
+    "layernorm_at.qknorm": "LayerNorm at QKNorm",
+    "interaction": "the interaction of the two",
+}
+
+
+def verdict(results: Results) -> str:
+    """A sentence or two of what the table's comparisons between arms come to."""
+    contrasts = named_contrasts(results, TO_REPORT)
+    if not contrasts:
+        return "One arm: there is nothing to compare it with."
+    fewest = min(len(arm["seeds"]) for arm in results["arms"].values())
+    if all(found["p"] is None for found in contrasts.values()) and fewest < FEWEST_RUNS:
+        runs = "one run" if fewest == 1 else "two runs"
+        return (
+            f"With {runs} an arm nothing is shown about the arms: how far a score moves from "
+            f"seed to seed is not known. {FEWEST_RUNS} seeds are the least that tell."
+        )
+    shown = [_phrase(name, found) for name, found in contrasts.items() if found["star"]]
+    open_ = [_phrase(name, found) for name, found in contrasts.items() if not found["star"]]
+    sentences = [f"Shown: {'; '.join(shown) or 'no difference between arms'}."]
+    if open_:
+        sentences.append(f"Not shown, which is not to say zero: {'; '.join(open_)}.")
+    means = f"By {TO_REPORT}, over runs (± 95 %, Welch; p after Holm's correction)."
+    return " ".join([means, *sentences])
+
+
+def named_contrasts(results: Results, protocol: str) -> dict[str, dict[str, Any]]:
+    """The different comparisons between arms under a protocol, by what they are called."""
+    pooled = {
+        (c["b"], c["a"]): c
+        for c in results["comparisons"]
+        if c["seed"] == "pooled" and c["protocol"] == protocol
+    }
+    factorial = results.get("factorial")
+    named: dict[str, dict[str, Any]] = {}
+    if factorial:
+        effects = factorial["by_protocol"][protocol]
+        for key, weights in EFFECTS.items():
+            outer, _, inner = key.partition(".")
+            named[NAMES[key]] = effects[outer][inner] if inner else effects[outer]
+            pooled = {pair: c for pair, c in pooled.items() if set(pair) != set(weights)}
+    return {**named, **{f"{b} − {a}": c for (b, a), c in pooled.items()}}
+
+
+def _phrase(name: str, found: Results) -> str:
+    margin = "" if found["margin"] is None else f" ± {found['margin']:.2f}"
+    p = "" if found["p_holm"] is None else f", p {show_p(found['p_holm'])}"
+    return f"{name} {found['difference']:+.2f}{margin}{p}"
+
+
+def show_p(p: float | None) -> str:
+    """A p-value to two digits that mean something."""
+    if p is None:
+        return ""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
