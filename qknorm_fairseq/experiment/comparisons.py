@@ -148,12 +148,17 @@ def _intervals(
     ]
 
 
+def _six_digits(p: float | None) -> float | None:
+    """The digits that every machine agrees on."""
+    return None if p is None else float(f"{p:.6g}")
+
+
 def _result(found: Contrast, p_holm: float | None, between: tuple[float, float] | None) -> Results:
     return {
         "difference": round(found.difference, 4),
         "interval": [round(end, 4) for end in between] if between else None,
         "margin": round(found.margin, 4) if found.margin is not None else None,
-        "p": found.p,
-        "p_holm": p_holm,
+        "p": _six_digits(found.p),
+        "p_holm": _six_digits(p_holm),
         "star": p_holm is not None and p_holm < 0.05,
     }

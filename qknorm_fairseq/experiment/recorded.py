@@ -22,12 +22,15 @@ SCORES, STATISTICS = "scores.json", "line_statistics.npz"
 OF_A_RUN = {"seed", *FREE, *(name.replace("-", "_") for name in FREE)}
 
 
+Config = dict[str, Any]
+
+
 @dataclass(frozen=True)
 class RecordedRun:
     """A run that was trained, translated and scored."""
 
     folder: Path
-    config: dict[str, Any]  # config.yaml
+    config: Config  # config.yaml
     finished: dict[str, Any]  # finished.json
     metrics: list[Row]  # metrics.jsonl
     scores: Scores
@@ -56,33 +59,67 @@ class RecordedRun:
         return best_row(self.metrics)
 
     @property
-    def given(self) -> Options:
-        """The options that were given, without those of a run alone."""
-        return {name: v for name, v in self.config["options"].items() if name not in OF_A_RUN}
-
-    @property
     def resolved(self) -> Options | None:
         """All options as fairseq resolved them, its defaults and the architecture's included.
 
         None where the folder does not tell.
         """
         options = self.finished.get("options")
-        return options and {name: v for name, v in options.items() if name not in OF_A_RUN}
+        return options and _of_the_arm(options)
 
 
-def precision_of(config: dict[str, Any]) -> str:
+def given(config: Config) -> Options:
+    """The options that a run's ``config.yaml`` gives, without those of a run alone."""
+    return _of_the_arm(config["options"])
+
+
+def _of_the_arm(options: Options) -> Options:
+    return {name: value for name, value in options.items() if name not in OF_A_RUN}
+
+
+def precision_of(config: Config) -> str:
     """The precision of a run, from its ``config.yaml``."""
     return next((name for name in ("fp16", "bf16") if config["options"].get(name)), "fp32")
+
+
+def read_config(folder: Path) -> Config:
+    """A run's ``config.yaml``.
+
+    Raises:
+        UserError: when it is broken.
+    """
+    path = folder / "config.yaml"
+    config = read_mapping(path, yaml.safe_load)
+    if not isinstance(config.get("options"), dict) or not {"profile", "data"} <= set(config):
+        raise UserError(f"{path}: broken; restore it, or remove {folder}")
+    return config
 
 
 def seed_of(folder: Path) -> int:
     return int(folder.name.removeprefix("seed"))
 
 
-def run_folders(workspace: Workspace, pair: str) -> list[Path]:
-    """Folders of a pair's begun runs, in order of arms and seeds."""
-    begun = (workspace.root / "runs" / pair).glob("*/seed*/config.yaml")
-    return sorted((path.parent for path in begun), key=lambda f: (f.parent.name, seed_of(f)))
+def run_folders(
+    workspace: Workspace, pair: str, profile: str | None = None, precision: str | None = None
+) -> list[Path]:
+    """Folders of a pair's begun runs, in order of arms and seeds.
+
+    Args:
+        profile: of those that are meant; None: any.
+        precision: likewise.
+    """
+    begun = [
+        path.parent
+        for path in (workspace.root / "runs" / pair).glob("*/seed*/config.yaml")
+        if path.parent.name.removeprefix("seed").isdecimal()
+    ]
+    meant = [
+        folder
+        for folder in begun
+        if profile in (None, read_config(folder)["profile"])
+        and precision in (None, precision_of(read_config(folder)))
+    ]
+    return sorted(meant, key=lambda folder: (folder.parent.name, seed_of(folder)))
 
 
 def write_scores(folder: Path, scores: Scores, statistics: LineStatistics, lines: int) -> None:
@@ -108,7 +145,7 @@ def read_run(folder: Path) -> RecordedRun:
     finished = folder / "finished.json"
     return RecordedRun(
         folder=folder,
-        config=read_mapping(folder / "config.yaml", yaml.safe_load),
+        config=read_config(folder),
         finished=read_mapping(finished) if finished.exists() else {},
         metrics=rows,
         scores=scores,
@@ -168,12 +205,21 @@ def check_comparable(runs: Iterable[RecordedRun]) -> None:
                     "keep them under different --out, or choose with --arms and --profile"
                 )
         same = of_arm.setdefault(run.arm, run)
-        changed = differing([same.given, run.given])
-        if changed:
-            raise UserError(
-                f"{same.folder} and {run.folder} are not of one arm: {', '.join(changed)} differ; "
-                "keep them under different --out"
-            )
+        check_one_arm(same.folder, same.config, run.folder, run.config)
+
+
+def check_one_arm(a: Path, config_a: Config, b: Path, config_b: Config) -> None:
+    """See that two runs of an arm differ in their seed alone.
+
+    Raises:
+        UserError: naming both and the options in which they differ.
+    """
+    changed = differing([given(config_a), given(config_b)])
+    if changed:
+        raise UserError(
+            f"{a} and {b} are not of one arm: {', '.join(changed)} differ; "
+            "keep them under different --out"
+        )
 
 
 def _shared(a: RecordedRun, b: RecordedRun) -> Iterable[tuple[str, Any, Any]]:

@@ -1,9 +1,6 @@
 """The tables of a pair, made from its run folders alone."""
 
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from qknorm_fairseq.experiment import render
 from qknorm_fairseq.experiment.comparisons import Results
@@ -12,7 +9,6 @@ from qknorm_fairseq.experiment.recorded import (
     RecordedRun,
     check_comparable,
     missing,
-    precision_of,
     read_run,
     run_folders,
     seed_of,
@@ -20,7 +16,7 @@ from qknorm_fairseq.experiment.recorded import (
 from qknorm_fairseq.experiment.results import collect
 from qknorm_fairseq.experiment.score import score_run
 from qknorm_fairseq.experiment.settings import FACTORIAL, Pair
-from qknorm_fairseq.experiment.workspace import Workspace, read_mapping, write_json, write_text
+from qknorm_fairseq.experiment.workspace import Workspace, write_json, write_text
 
 WRITTEN = {"md": render.markdown, "tex": render.latex, "csv": render.comma_separated}
 
@@ -42,11 +38,7 @@ def gather(
     Raises:
         UserError: when no run is scored, or two cannot be compared.
     """
-    folders = [
-        folder
-        for folder in run_folders(workspace, pair.name)
-        if _is_meant(read_mapping(folder / "config.yaml", yaml.safe_load), profile, precision)
-    ]
+    folders = run_folders(workspace, pair.name, profile, precision)
     arms = arms or _in_order({folder.parent.name for folder in folders})
     folders = [folder for folder in folders if folder.parent.name in arms]
     runs: dict[str, list[RecordedRun]] = {}
@@ -87,13 +79,6 @@ def report(results: Results, workspace: Workspace) -> str:
     first, *others = write_tables(results, workspace)
     names = "  ".join([str(first), *(path.suffix for path in others)])
     return f"{render.terminal(results)}\n\n{names}"
-
-
-def _is_meant(config: dict[str, Any], profile: str | None, precision: str | None) -> bool:
-    return (profile or config["profile"], precision or precision_of(config)) == (
-        config["profile"],
-        precision_of(config),
-    )
 
 
 def _in_order(arms: set[str]) -> list[str]:

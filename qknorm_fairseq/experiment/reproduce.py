@@ -15,6 +15,7 @@ from qknorm_fairseq.experiment.lock import own_all, owned
 from qknorm_fairseq.experiment.manifest import Manifest, find_pair, prepared
 from qknorm_fairseq.experiment.pair_data import find_text, prepare_stage
 from qknorm_fairseq.experiment.protocols import PROTOCOLS
+from qknorm_fairseq.experiment.recorded import check_one_arm, read_config, run_folders
 from qknorm_fairseq.experiment.report import gather, report
 from qknorm_fairseq.experiment.run import Run, make_run
 from qknorm_fairseq.experiment.score import score_run
@@ -154,6 +155,7 @@ def _train_stage(plan: Plan, stages: Stages, manifest: Manifest, locks: dict[Pat
     stages.start("train", ", ".join(run.name for run in waiting) or "nothing to do")
     for run in plan.runs:
         run.check(manifest)
+    _check_seeds(plan, manifest)
     for run in plan.runs:
         run.begin(manifest)
     train_all(waiting, plan.devices, locks)
@@ -162,6 +164,15 @@ def _train_stage(plan: Plan, stages: Stages, manifest: Manifest, locks: dict[Pat
         if set(seen) != {there}:
             raise StageFailed(f"{run.name}: dev BLEU is of {seen} lines, the set has {there:,}")
     stages.done(f"{_count(waiting)} trained" if waiting else f"{_count(plan.runs)} · already done")
+
+
+def _check_seeds(plan: Plan, manifest: Manifest) -> None:
+    """See that runs of other seeds, which will stand in the same table, are of these arms."""
+    for run in plan.runs:
+        wanted = run.config(manifest)
+        for folder in run_folders(plan.workspace, plan.pair.name, run.profile.name, run.precision):
+            if folder.parent.name == run.arm.name:
+                check_one_arm(folder, read_config(folder), run.folder, wanted)
 
 
 def _translate_stage(plan: Plan, stages: Stages) -> None:

@@ -176,7 +176,7 @@ class Run:
                     "choose another --out, or remove that folder"
                 )
             return
-        differences = _differences(read_mapping(path, yaml.safe_load), self._config(manifest))
+        differences = _differences(read_mapping(path, yaml.safe_load), self.config(manifest))
         if differences:
             raise UserError(
                 f"{self.folder}: begun with other settings ({'; '.join(differences)}); "
@@ -188,12 +188,13 @@ class Run:
         path = self.folder / "config.yaml"
         if path.exists():
             return
-        config = self._config(manifest)
+        config = self.config(manifest)
         line = shlex.join(["fairseq-train", *self.arguments()])
         write_text(self.folder / "command.txt", line + "\n")
         write_text(path, yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
 
-    def _config(self, manifest: Manifest) -> dict[str, Any]:
+    def config(self, manifest: Manifest) -> dict[str, Any]:
+        """What ``config.yaml`` holds."""
         return {
             "pair": self.pair.name,
             "arm": self.arm.name,

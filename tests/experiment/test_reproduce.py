@@ -118,6 +118,23 @@ def test_a_run_begun_with_other_options_is_refused_by_name(
     path.write_text(yaml.safe_dump(profile))
 
 
+def test_another_seed_with_other_options_is_refused_before_it_is_trained(
+    three: Path, configs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It could not stand in one table with the seed that is there."""
+    path = configs / "profiles" / "tiny.yaml"
+    profile = yaml.safe_load(path.read_text())
+    changed = {**profile, "options": {**profile["options"], "lr": 0.004}}
+    path.write_text(yaml.safe_dump(changed))
+    assert qknorm("reproduce", "tiny", "--seeds", "2", "--out", three / "out") == 2
+    path.write_text(yaml.safe_dump(profile))
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "scalenorm/seed1 and " in error
+    assert "scalenorm/seed2 are not of one arm: lr differ" in error
+    assert not (three / "out/runs/tiny/scalenorm/seed2/config.yaml").exists()
+
+
 def test_other_data_under_a_run_are_refused(
     three: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
