@@ -8,7 +8,9 @@ from typing import Any
 PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
 GROUPS = ("common", "dataset", "optimization", "checkpoint")
 PLACES = {"data", "save_dir", "restore_file", "metrics_file", "user_dir", "plasma_path"}
-NAMED = ("task", "criterion", "optimizer", "lr_scheduler", "model")  # each a choice with options
+# each a choice that brings options along, and the option of fairseq-train that makes it
+CHOICES = {name: name for name in ("task", "criterion", "optimizer", "lr_scheduler")}
+CHOICES["model"] = "arch"
 
 
 def outcome(checkpoint: Path, log: Path) -> dict[str, Any]:
@@ -28,17 +30,14 @@ def outcome(checkpoint: Path, log: Path) -> dict[str, Any]:
 
 
 def resolved(config: dict[str, Any]) -> dict[str, Any]:
-    """A checkpoint's configuration as one mapping, without where files lie.
-
-    What was chosen of models, criteria and the like stands under the name of its group.
-    """
+    """A checkpoint's configuration as one mapping, without where files lie."""
     options: dict[str, Any] = {}
-    for group in (*GROUPS, *NAMED):
+    for group in (*GROUPS, *CHOICES):
         values = dict(config[group])
         name = values.pop("_name", None)
         options.update(values)
-        if group in NAMED:
-            options[group] = name
+        if group in CHOICES:
+            options[CHOICES[group]] = name
     return {name: _plain(value) for name, value in sorted(options.items()) if name not in PLACES}
 
 

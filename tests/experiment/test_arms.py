@@ -21,8 +21,8 @@ from qknorm_fairseq.experiment.settings import (
 )
 from qknorm_fairseq.experiment.workspace import Workspace
 
-ATTENTION = {"model", "qk_norm"}
-NORM = {"model", "residual_norm"}
+ATTENTION = {"arch", "qk_norm"}
+NORM = {"arch", "residual_norm"}
 MAY_DIFFER = {
     ("scalenorm", "qknorm"): ATTENTION | NORM,
     ("scalenorm", "qknorm_scalenorm"): ATTENTION,
@@ -60,7 +60,7 @@ def test_the_arms_differ_in_attention_and_norm_alone(
     arms = {arm: as_fairseq_reads_it(pair, profile, arm, tmp_path) for arm in FACTORIAL}
     for arm, options_of_arm in arms.items():
         assert (options_of_arm["qk_norm"], options_of_arm["residual_norm"]) == VALUES[arm]
-        assert options_of_arm["model"] == f"transformer_{arm}"
+        assert options_of_arm["arch"] == f"transformer_{arm}"
     for (a, b), allowed in MAY_DIFFER.items():
         one, other = arms[a], arms[b]
         assert one.keys() == other.keys()

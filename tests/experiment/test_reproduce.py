@@ -54,7 +54,7 @@ def test_every_part_of_the_result_is_there(three: Path) -> None:
         else:  # one run an arm says nothing of arms
             assert (c["p"], c["p_holm"], c["interval"], c["star"]) == (None, None, None, False)
     assert results["arms"]["qknorm"]["parameters"] > 1_000
-    assert set(results["options"]) == {"model", "qk_norm", "residual_norm"}
+    assert set(results["options"]) == {"arch", "qk_norm", "residual_norm"}
     assert "nothing is shown" in results["verdict"]
     assert results["paper"] == {"scalenorm": 22.01, "qknorm": 24.21}
     table = (three / "out/results/tiny.md").read_text()
