@@ -198,7 +198,10 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
 
 
 def _names(text: str) -> list[str]:
-    return list(dict.fromkeys(name.strip() for name in text.split(",")))
+    names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"{text!r}: names with commas between")
+    return names
 
 
 def _seeds(text: str) -> list[int]:

@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from qknorm_fairseq.experiment.errors import UserError
+from qknorm_fairseq.experiment.workspace import broken, is_number
 
 Row = dict[str, Any]
+NEEDED = ("update", "dev_bleu", "elapsed")  # of every row, beside what an arm adds
 
 
 def read_metrics(folder: Path) -> list[Row]:
@@ -16,10 +17,16 @@ def read_metrics(folder: Path) -> list[Row]:
         UserError: when something else stands there.
     """
     path = folder / "metrics.jsonl"
+    if not path.exists():
+        return []
     try:
-        return [json.loads(row) for row in path.read_text().splitlines()] if path.exists() else []
+        rows = [json.loads(row) for row in path.read_text("utf-8").splitlines()]
     except ValueError as error:
-        raise UserError(f"{path}: broken; restore it, or remove {folder}") from error
+        raise broken(path) from error
+    for row in rows:
+        if not (isinstance(row, dict) and all(is_number(row.get(name)) for name in NEEDED)):
+            raise broken(path)
+    return rows
 
 
 def best_row(rows: list[Row]) -> Row:

@@ -1,7 +1,7 @@
 """Runs as their folders tell of them: what tables are made of, and made again from."""
 
 import os
-from collections.abc import Iterable, Sequence
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,17 @@ import yaml
 from qknorm_fairseq.experiment.errors import UserError
 from qknorm_fairseq.experiment.metrics import Row, best_row, read_metrics
 from qknorm_fairseq.experiment.protocols import PROTOCOLS, LineStatistics, Scores
-from qknorm_fairseq.experiment.run import FREE
 from qknorm_fairseq.experiment.settings import Options
-from qknorm_fairseq.experiment.workspace import Workspace, read_mapping, write_json
+from qknorm_fairseq.experiment.workspace import (
+    Workspace,
+    broken,
+    is_number,
+    read_mapping,
+    write_json,
+)
 
 SCORES, STATISTICS = "scores.json", "line_statistics.npz"
-# options by which two runs of one arm may differ
-OF_A_RUN = {"seed", *FREE, *(name.replace("-", "_") for name in FREE)}
-
-
+SEED_FOLDER = re.compile(r"seed(0|[1-9]\d*)")
 Config = dict[str, Any]
 
 
@@ -64,17 +66,7 @@ class RecordedRun:
 
         None where the folder does not tell.
         """
-        options = self.finished.get("options")
-        return options and _of_the_arm(options)
-
-
-def given(config: Config) -> Options:
-    """The options that a run's ``config.yaml`` gives, without those of a run alone."""
-    return _of_the_arm(config["options"])
-
-
-def _of_the_arm(options: Options) -> Options:
-    return {name: value for name, value in options.items() if name not in OF_A_RUN}
+        return self.finished.get("options")
 
 
 def precision_of(config: Config) -> str:
@@ -91,7 +83,7 @@ def read_config(folder: Path) -> Config:
     path = folder / "config.yaml"
     config = read_mapping(path, yaml.safe_load)
     if not isinstance(config.get("options"), dict) or not {"profile", "data"} <= set(config):
-        raise UserError(f"{path}: broken; restore it, or remove {folder}")
+        raise broken(path)
     return config
 
 
@@ -111,7 +103,7 @@ def run_folders(
     begun = [
         path.parent
         for path in (workspace.root / "runs" / pair).glob("*/seed*/config.yaml")
-        if path.parent.name.removeprefix("seed").isdecimal()
+        if SEED_FOLDER.fullmatch(path.parent.name)
     ]
     meant = [
         folder
@@ -137,21 +129,38 @@ def read_run(folder: Path) -> RecordedRun:
     Raises:
         UserError: when a file of it is broken.
     """
-    scores = read_mapping(folder / SCORES)
-    lines = scores.pop("lines", None)
+    scores, lines = _read_scores(folder / SCORES)
     rows = read_metrics(folder)
-    if set(scores) != set(PROTOCOLS) or not isinstance(lines, int) or not rows:
-        raise UserError(f"{folder}: its scores or metrics are broken; restore or remove it")
-    finished = folder / "finished.json"
+    if not rows:
+        raise broken(folder / "metrics.jsonl")
     return RecordedRun(
         folder=folder,
         config=read_config(folder),
-        finished=read_mapping(finished) if finished.exists() else {},
+        finished=_read_finished(folder / "finished.json"),
         metrics=rows,
         scores=scores,
         lines=lines,
         statistics=_read_statistics(folder / STATISTICS, scores, lines),
     )
+
+
+def _read_scores(path: Path) -> tuple[Scores, int]:
+    scores = read_mapping(path)
+    lines = scores.pop("lines", None)
+    sound = scores.keys() == PROTOCOLS.keys() and isinstance(lines, int)
+    for value in scores.values():
+        sound = sound and isinstance(value, dict) and is_number(value.get("score"))
+        sound = sound and isinstance(value.get("signature"), str)
+    if not sound:
+        raise broken(path)
+    return scores, lines
+
+
+def _read_finished(path: Path) -> dict[str, Any]:
+    finished = read_mapping(path) if path.exists() else {}
+    if not isinstance(finished.get("options", {}), dict):
+        raise broken(path)
+    return finished
 
 
 def _read_statistics(path: Path, scores: Scores, lines: int) -> LineStatistics | None:
@@ -163,7 +172,7 @@ def _read_statistics(path: Path, scores: Scores, lines: int) -> LineStatistics |
             statistics = {name: file[name].astype(np.int64) for name in PROTOCOLS}
         for name, rows in statistics.items():
             score = PROTOCOLS[name].metric()._compute_score_from_stats(rows.sum(0)).score
-            if len(rows) != lines or abs(score - scores[name]["score"]) > 1e-4:
+            if len(rows) != lines or not abs(score - scores[name]["score"]) <= 1e-4:
                 raise ValueError(name)
     except (ValueError, KeyError, IndexError, OSError, BadZipFile) as error:
         raise UserError(
@@ -185,54 +194,3 @@ def missing(folder: Path) -> str | None:
         last = rows[-1]["update"] if rows else 0
         return f"not trained to its end, last validated after update {last:,}"
     return "trained, not translated"
-
-
-def check_comparable(runs: Iterable[RecordedRun]) -> None:
-    """See that differences between runs are those of arms and seeds alone.
-
-    Raises:
-        UserError: naming two runs that differ in data, test set, signature, profile or
-            precision, or two of one arm that differ in an option.
-    """
-    first: RecordedRun | None = None
-    of_arm: dict[str, RecordedRun] = {}
-    for run in runs:
-        first = first or run
-        for what, a, b in _shared(first, run):
-            if a != b:
-                raise UserError(
-                    f"{first.folder} and {run.folder} cannot be compared: {what} {a} and {b}; "
-                    "keep them under different --out, or choose with --arms and --profile"
-                )
-        same = of_arm.setdefault(run.arm, run)
-        check_one_arm(same.folder, same.config, run.folder, run.config)
-
-
-def check_one_arm(a: Path, config_a: Config, b: Path, config_b: Config) -> None:
-    """See that two runs of an arm differ in their seed alone.
-
-    Raises:
-        UserError: naming both and the options in which they differ.
-    """
-    changed = differing([given(config_a), given(config_b)])
-    if changed:
-        raise UserError(
-            f"{a} and {b} are not of one arm: {', '.join(changed)} differ; "
-            "keep them under different --out"
-        )
-
-
-def _shared(a: RecordedRun, b: RecordedRun) -> Iterable[tuple[str, Any, Any]]:
-    yield "data", a.config.get("data"), b.config.get("data")
-    yield "lines of the test set", a.lines, b.lines
-    yield "profile", a.config["profile"], b.config["profile"]
-    yield "precision", a.precision, b.precision
-    for name in PROTOCOLS:
-        yield f"{name}'s signature", *(run.scores[name]["signature"] for run in (a, b))
-
-
-def differing(each: Sequence[Options]) -> dict[str, list[Any]]:
-    """Options that are not the same in all -> the value in each, None where there is none."""
-    names = sorted(set().union(*each))
-    values = {name: [options.get(name) for options in each] for name in names}
-    return {name: row for name, row in values.items() if any(v != row[0] for v in row)}

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from qknorm_fairseq.experiment import render
+from qknorm_fairseq.experiment.comparable import check_comparable
 from qknorm_fairseq.experiment.comparisons import Results
 from qknorm_fairseq.experiment.errors import UserError
 from qknorm_fairseq.experiment.recorded import (
     RecordedRun,
-    check_comparable,
     missing,
     read_run,
     run_folders,
@@ -15,7 +15,7 @@ from qknorm_fairseq.experiment.recorded import (
 )
 from qknorm_fairseq.experiment.results import collect
 from qknorm_fairseq.experiment.score import score_run
-from qknorm_fairseq.experiment.settings import FACTORIAL, Pair
+from qknorm_fairseq.experiment.settings import FACTORIAL, Pair, load_arm
 from qknorm_fairseq.experiment.workspace import Workspace, write_json, write_text
 
 WRITTEN = {"md": render.markdown, "tex": render.latex, "csv": render.comma_separated}
@@ -36,10 +36,13 @@ def gather(
         precision: likewise.
 
     Raises:
-        UserError: when no run is scored, or two cannot be compared.
+        UserError: when an arm is unknown, no run is scored, or two cannot be compared.
     """
     folders = run_folders(workspace, pair.name, profile, precision)
-    arms = arms or _in_order({folder.parent.name for folder in folders})
+    begun = {folder.parent.name for folder in folders}
+    arms = arms or _in_order(begun)
+    for arm in set(arms) - begun:
+        load_arm(arm)  # a name that is no arm's is a slip
     folders = [folder for folder in folders if folder.parent.name in arms]
     runs: dict[str, list[RecordedRun]] = {}
     for folder in folders:
@@ -50,7 +53,7 @@ def gather(
         why = "; ".join(f"{name} {reason}" for name, reason in lacking.items())
         raise UserError(
             f"{pair.name}: nothing to report from {workspace.root / 'runs' / pair.name}: "
-            + (why or "no run was begun there")
+            + (why or f"no run {_of(profile, precision)}was begun there")
         )
     in_order = {arm: runs[arm] for arm in arms if arm in runs}
     check_comparable(run for each in in_order.values() for run in each)
@@ -79,6 +82,11 @@ def report(results: Results, workspace: Workspace) -> str:
     first, *others = write_tables(results, workspace)
     names = "  ".join([str(first), *(path.suffix for path in others)])
     return f"{render.terminal(results)}\n\n{names}"
+
+
+def _of(*choices: str | None) -> str:
+    named = " and ".join(choice for choice in choices if choice)
+    return f"of {named} " if named else ""
 
 
 def _in_order(arms: set[str]) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from qknorm_fairseq.experiment import estimate
+from qknorm_fairseq.experiment.comparable import check_one_arm
 from qknorm_fairseq.experiment.console import Stages
 from qknorm_fairseq.experiment.corpus import read_lines
 from qknorm_fairseq.experiment.errors import StageFailed, UserError
@@ -15,7 +16,7 @@ from qknorm_fairseq.experiment.lock import own_all, owned
 from qknorm_fairseq.experiment.manifest import Manifest, find_pair, prepared
 from qknorm_fairseq.experiment.pair_data import find_text, prepare_stage
 from qknorm_fairseq.experiment.protocols import PROTOCOLS
-from qknorm_fairseq.experiment.recorded import check_one_arm, read_config, run_folders
+from qknorm_fairseq.experiment.recorded import read_config, run_folders
 from qknorm_fairseq.experiment.report import gather, report
 from qknorm_fairseq.experiment.run import Run, make_run
 from qknorm_fairseq.experiment.score import score_run

@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from statistics import mean, stdev
 from typing import Any
 
+from qknorm_fairseq.experiment.comparable import differing
 from qknorm_fairseq.experiment.comparisons import Arms, Results, compare
 from qknorm_fairseq.experiment.errors import UserError
 from qknorm_fairseq.experiment.protocols import PROTOCOLS
-from qknorm_fairseq.experiment.recorded import RecordedRun, differing
+from qknorm_fairseq.experiment.recorded import RecordedRun
 from qknorm_fairseq.experiment.settings import Pair, load_arm
 from qknorm_fairseq.experiment.verdict import verdict
 
@@ -70,7 +71,7 @@ def _summary(runs: list[RecordedRun], protocol: str) -> Results:
 def _differing(arms: Arms) -> Results:
     """Option -> arm -> value, of the options that are not the same in all arms.
 
-    None where a run was trained by a version that did not record them all.
+    There are none where an arm was trained by a version that did not record them all.
     """
     each = [next((r.resolved for r in runs if r.resolved), None) for runs in arms.values()]
     known = [options for options in each if options]

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -54,10 +55,20 @@ def read_mapping(path: Path, parse: Callable[[str], Any] = json.loads) -> dict[s
     try:
         value = parse(path.read_text("utf-8"))
     except (ValueError, yaml.YAMLError) as error:
-        raise UserError(f"{path}: broken; restore it, or remove {path.parent}") from error
+        raise broken(path) from error
     if not isinstance(value, dict):
-        raise UserError(f"{path}: broken; restore it, or remove {path.parent}")
+        raise broken(path)
     return value
+
+
+def broken(path: Path) -> UserError:
+    """What to say of a file that is not what this program wrote there."""
+    return UserError(f"{path}: broken; restore it, or remove {path.parent}")
+
+
+def is_number(value: Any) -> bool:
+    """Whether something that was read is a number, and a finite one."""
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def sha256(path: Path) -> str:

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 from recording import record, references, worsened
 from tiny import qknorm
 
+from qknorm_fairseq.experiment.protocols import PROTOCOLS
 from qknorm_fairseq.experiment.settings import FACTORIAL
 from qknorm_fairseq.experiment.workspace import Workspace
 
@@ -247,13 +249,76 @@ def test_a_choice_of_profile_leaves_the_others_out(tmp_path: Path) -> None:
     assert results["missing"] == {"qknorm seed 2": "of another profile or precision"}
 
 
-@pytest.mark.parametrize("name", ["line_statistics.npz", "scores.json", "metrics.jsonl"])
+NUMBERLESS = {"score": "12", "signature": "v"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("line_statistics.npz", "PK\x03\x04 half a fi"),
+        ("scores.json", '{"tokenised": {"sco'),
+        ("scores.json", json.dumps({**dict.fromkeys(PROTOCOLS, NUMBERLESS), "lines": 60})),
+        ("scores.json", json.dumps({**dict.fromkeys(PROTOCOLS, 12), "lines": 60})),
+        ("scores.json", json.dumps({"tokenised": {"score": 1.0, "signature": "v"}, "lines": 60})),
+        ("metrics.jsonl", '{"update": 10, "dev_b'),
+        ("metrics.jsonl", '{"update": 10, "elapsed": 3}'),
+        ("metrics.jsonl", '{"update": 10, "elapsed": 3, "dev_bleu": NaN}'),
+        ("metrics.jsonl", "[10]"),
+        ("metrics.jsonl", ""),
+        ("finished.json", '{"options": "all"}'),
+        ("config.yaml", "options: none\nprofile: tiny\ndata: the same\n"),
+    ],
+)
 def test_a_broken_file_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str
 ) -> None:
     folder = record(Workspace(tmp_path), "qknorm", 1, ANSWERS, ANSWERS)
-    (folder / name).write_bytes(b"PK\x03\x04 half a fi")
+    (folder / name).write_text(text)
     assert qknorm("report", "tiny", "--out", tmp_path) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert name.split(".")[0] in error
+    assert f"{folder / name}: " in error
+    assert not (tmp_path / "results").exists()
+
+
+def test_scores_that_are_not_numbers_are_not_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = record(Workspace(tmp_path), "qknorm", 1, ANSWERS, ANSWERS)
+    scores = (folder / "scores.json").read_text()
+    (folder / "scores.json").write_text(re.sub(r'"score": [\d.]+', '"score": NaN', scores))
+    assert qknorm("report", "tiny", "--out", tmp_path) == 2
+    assert f"{folder / 'scores.json'}: broken" in capsys.readouterr().err
+
+
+def test_folders_that_are_no_seeds_are_left_alone(tmp_path: Path) -> None:
+    folder = record(Workspace(tmp_path), "qknorm", 1, ANSWERS, ANSWERS)
+    for name in ("seed01", "seedling", "old seed1"):
+        shutil.copytree(folder, folder.with_name(name))
+    assert report(tmp_path)["arms"]["qknorm"]["seeds"] == [1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--arms", "qknorm,relu"], "unknown arm 'relu'; known: "),
+        (["--profile", "paper"], "no run of paper was begun there"),
+        (["--profile", "tiny", "--precision", "bf16"], "no run of tiny and bf16 was begun there"),
+    ],
+)
+def test_choices_that_nothing_answers_to_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    record(Workspace(tmp_path), "qknorm", 1, ANSWERS, ANSWERS)
+    assert qknorm("report", "tiny", "--out", tmp_path, *words) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert said in error
+
+
+@pytest.mark.parametrize("words", [["--arms", "qknorm,"], ["--factorial", "--arms", "qknorm"]])
+def test_slips_in_the_choice_of_arms_are_refused(words: list[str]) -> None:
+    for command in ("report", "reproduce"):
+        with pytest.raises(SystemExit) as refused:
+            qknorm(command, "tiny", *words)
+        assert refused.value.code == 2
