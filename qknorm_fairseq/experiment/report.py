@@ -71,10 +71,13 @@ def write_tables(results: Results, workspace: Workspace) -> list[Path]:
 
 
 def score_again(pair: Pair, workspace: Workspace) -> None:
-    """Score every run whose translations are there, as this version of sacreBLEU does."""
+    """Score every run whose translations and references are there, by this sacreBLEU."""
+    data = workspace.data(pair.name)
+    raw = [data / "raw" / f"test.{pair.target}"] if pair.recipe.tokenises else []
     for folder in run_folders(workspace, pair.name):
-        if all((folder / f"test.{name}.txt").exists() for name in ("hyp", "ref")):
-            score_run(folder, pair, workspace.data(pair.name))
+        texts = [folder / f"test.{name}.txt" for name in ("hyp", "ref")]
+        if all(path.exists() for path in texts + raw):
+            score_run(folder, pair, data)
 
 
 def report(results: Results, workspace: Workspace) -> str:
