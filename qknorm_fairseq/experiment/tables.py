@@ -91,25 +91,23 @@ def _effect(found: Results) -> str:
 
 
 def _spread_notes(results: Results) -> list[str]:
-    fewest = min(len(arm["seeds"]) for arm in results["arms"].values())
-    notes = ["±: standard deviation over runs"] if _most(results) > 1 else []
-    if fewest >= FEWEST_RUNS:
+    """What ± and p are, and which arms have too few runs."""
+    counts = [len(arm["seeds"]) for arm in results["arms"].values()]
+    notes = ["±: standard deviation over runs"] if max(counts) > 1 else []
+    if max(counts) >= FEWEST_RUNS:
         notes.append(
             "p: Welch's test over runs, corrected by Holm for the comparisons between arms under "
             "one protocol; *: below 0.05"
         )
-    elif fewest == 1:
-        notes.append("one run an arm: a difference of this kind is not yet evidence")
-    else:
+    where = "an arm" if min(counts) == max(counts) else "in some arms"
+    if min(counts) == 1:
+        notes.append(f"one run {where}: a difference of this kind is not yet evidence")
+    elif min(counts) < FEWEST_RUNS:
         notes.append(
-            "two runs an arm: how far scores move from seed to seed is hardly known, so no p and "
-            "no star"
+            f"two runs {where}: how far scores move from seed to seed is hardly known, so no p "
+            "and no star"
         )
     return notes
-
-
-def _most(results: Results) -> int:
-    return max(len(arm["seeds"]) for arm in results["arms"].values())
 
 
 def _arms(results: Results) -> Section:

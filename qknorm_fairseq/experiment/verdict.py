@@ -19,12 +19,13 @@ def verdict(results: Results) -> str:
     contrasts = named_contrasts(results, TO_REPORT)
     if not contrasts:
         return "One arm: there is nothing to compare it with."
-    fewest = min(len(arm["seeds"]) for arm in results["arms"].values())
-    if all(found["p"] is None for found in contrasts.values()) and fewest < FEWEST_RUNS:
-        runs = "one run" if fewest == 1 else "two runs"
+    counts = [len(arm["seeds"]) for arm in results["arms"].values()]
+    if all(found["p"] is None for found in contrasts.values()) and min(counts) < FEWEST_RUNS:
+        runs = "one run" if min(counts) == 1 else "two runs"
+        where = "an arm" if min(counts) == max(counts) else "in some arms"
         return (
-            f"With {runs} an arm nothing is shown about the arms: how far a score moves from "
-            f"seed to seed is not known. {FEWEST_RUNS} seeds are the least that tell."
+            f"With {runs} {where} nothing is shown about the arms: how far a score moves from "
+            f"seed to seed is hardly known. {FEWEST_RUNS} seeds are the least that tell."
         )
     shown = [_phrase(name, found) for name, found in contrasts.items() if found["star"]]
     open_ = [_phrase(name, found) for name, found in contrasts.items() if not found["star"]]
