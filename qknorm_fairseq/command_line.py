@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from qknorm_fairseq.experiment.settings import FACTORIAL
+from qknorm_fairseq.experiment.factorial import FACTORIAL
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Command
 
+from qknorm_fairseq.experiment.factorial import FACTORIAL
 from qknorm_fairseq.experiment.recorded import run_folders, seed_of
 from qknorm_fairseq.experiment.render import as_markdown
 from qknorm_fairseq.experiment.report import gather, write_tables
 from qknorm_fairseq.experiment.run import make_run
-from qknorm_fairseq.experiment.settings import FACTORIAL, load_arm, load_pair, load_profile
+from qknorm_fairseq.experiment.settings import load_arm, load_pair, load_profile
 from qknorm_fairseq.experiment.tables import sections
 from qknorm_fairseq.experiment.workspace import Workspace
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
+from qknorm_fairseq.experiment.factorial import EFFECTS, FACTORIAL
 from qknorm_fairseq.experiment.protocols import PROTOCOLS
 from qknorm_fairseq.experiment.recorded import RecordedRun
-from qknorm_fairseq.experiment.settings import FACTORIAL
 from qknorm_fairseq.experiment.significance import (
     FEWEST_RUNS,
     Contrast,
@@ -26,13 +26,6 @@ from qknorm_fairseq.experiment.significance import (
 Results = dict[str, Any]
 Arms = Mapping[str, list[RecordedRun]]  # arm -> its runs; the first arm is the baseline
 
-EFFECTS: dict[str, Weights] = {
-    "qknorm_at.scalenorm": {"qknorm_scalenorm": 1, "scalenorm": -1},
-    "qknorm_at.layernorm": {"qknorm": 1, "layernorm": -1},
-    "layernorm_at.dot": {"layernorm": 1, "scalenorm": -1},
-    "layernorm_at.qknorm": {"qknorm": 1, "qknorm_scalenorm": -1},
-    "interaction": {"qknorm": 1, "layernorm": -1, "qknorm_scalenorm": -1, "scalenorm": 1},
-}
 UNTESTED = [field.name for field in fields(Paired)]
 TO_REPORT = "moses_13a"  # the protocol whose figures stand for the others
 

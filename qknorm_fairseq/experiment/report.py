@@ -6,6 +6,7 @@ from qknorm_fairseq.experiment import render
 from qknorm_fairseq.experiment.comparable import check_comparable
 from qknorm_fairseq.experiment.comparisons import Results
 from qknorm_fairseq.experiment.errors import UserError
+from qknorm_fairseq.experiment.factorial import FACTORIAL
 from qknorm_fairseq.experiment.recorded import (
     RecordedRun,
     missing,
@@ -15,7 +16,7 @@ from qknorm_fairseq.experiment.recorded import (
 )
 from qknorm_fairseq.experiment.results import collect
 from qknorm_fairseq.experiment.score import score_run
-from qknorm_fairseq.experiment.settings import FACTORIAL, Pair, load_arm
+from qknorm_fairseq.experiment.settings import Pair, load_arm
 from qknorm_fairseq.experiment.workspace import Workspace, write_json, write_text
 
 WRITTEN = {"md": render.markdown, "tex": render.latex, "csv": render.comma_separated}

@@ -29,9 +29,6 @@ PAIR_CHOICES = ("source", "target", "merges")  # those that every pair makes
 LENGTHS_HANG_ON = (*PAIR_CHOICES, "text", "bpe", "vocabulary_threshold", "bpe_dropout")
 MEASURED = "auto"  # in place of L: what preparing the data finds
 
-# the arms that cross two attentions with two residual norms, the baseline first
-FACTORIAL = ("scalenorm", "layernorm", "qknorm_scalenorm", "qknorm")
-
 SUFFIXES = (".yaml", ".yml")  # of a file of settings that is named by its path
 
 

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from qknorm_fairseq.experiment.comparisons import EFFECTS, TO_REPORT, Results
+from qknorm_fairseq.experiment.comparisons import TO_REPORT, Results
+from qknorm_fairseq.experiment.factorial import EFFECTS
 from qknorm_fairseq.experiment.significance import FEWEST_RUNS
 
 NAMES = {

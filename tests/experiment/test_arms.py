@@ -9,11 +9,10 @@ from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 
-from qknorm_fairseq.experiment.comparisons import EFFECTS
+from qknorm_fairseq.experiment.factorial import EFFECTS, FACTORIAL
 from qknorm_fairseq.experiment.outcome import resolved
 from qknorm_fairseq.experiment.run import make_run
 from qknorm_fairseq.experiment.settings import (
-    FACTORIAL,
     known_names,
     load_arm,
     load_pair,

@@ -12,8 +12,8 @@ import yaml
 from recording import record, references, worsened
 from tiny import qknorm
 
+from qknorm_fairseq.experiment.factorial import FACTORIAL
 from qknorm_fairseq.experiment.protocols import PROTOCOLS
-from qknorm_fairseq.experiment.settings import FACTORIAL
 from qknorm_fairseq.experiment.workspace import Workspace
 
 pytestmark = pytest.mark.usefixtures("configs")

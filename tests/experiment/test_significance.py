@@ -7,8 +7,8 @@ from sacrebleu.metrics import BLEU
 from scipy import stats
 
 from qknorm_fairseq.experiment.comparisons import compare
+from qknorm_fairseq.experiment.factorial import FACTORIAL
 from qknorm_fairseq.experiment.protocols import from_plain, score
-from qknorm_fairseq.experiment.settings import FACTORIAL
 from qknorm_fairseq.experiment.significance import (
     Counts,
     contrast,
@@ -198,6 +198,18 @@ def test_a_comparison_that_stands_in_the_table_twice_is_corrected_for_once() -> 
     same = next(c for c in results["comparisons"]
                 if (c["b"], c["seed"]) == ("qknorm_scalenorm", "pooled"))  # fmt: skip
     assert (effect["p"], effect["p_holm"]) == (same["p"], same["p_holm"])
+
+
+def test_the_bootstrap_spreads_the_mean_of_three_runs_as_much_as_they_do() -> None:
+    """Lines all alike, the runs alone are resampled: variance s² / 3, not a third less."""
+    (line,) = references(1)
+    words = line.split()
+    each = [[" ".join([*words[:k], *["x"] * (12 - k)])] * 20 for k in (6, 8, 10)]
+    runs = [counts_of(hypotheses, [line] * 20) for hypotheses in each]
+    scores = [BLEU(force=True).corpus_score(h, [[line] * 20]).score for h in each]
+    means = resample({"a": runs}, BLEU(force=True))["a"]
+    assert means.mean() == pytest.approx(np.mean(scores), rel=0.05)
+    assert means.var() == pytest.approx(np.var(scores, ddof=1) / 3, rel=0.1)
 
 
 def test_the_interval_over_runs_and_sentences_covers_what_it_should() -> None:
