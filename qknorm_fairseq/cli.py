@@ -152,9 +152,9 @@ def _report(arguments: argparse.Namespace) -> None:
 
     workspace = Workspace(arguments.out.resolve())
     pair = find_pair(arguments.pair, workspace, {})
-    score_again(pair, workspace)
-    results = gather(pair, workspace, arguments.arms, arguments.profile, arguments.precision)
-    print(report(results, workspace))
+    table = pair, workspace, arguments.arms, arguments.profile, arguments.precision
+    score_again(*table)
+    print(report(gather(*table), workspace))
 
 
 def _score(arguments: argparse.Namespace) -> None:

@@ -132,7 +132,7 @@ def _intervals(
         for arm, runs in arms.items()
         if len(runs) >= FEWEST_RUNS and all(run.statistics is not None for run in runs)
     }
-    if not counts:
+    if not counts or not wanted:
         return [None] * len(wanted)
     resampled = resample(counts, PROTOCOLS[protocol].metric())
     return [

@@ -21,7 +21,7 @@ def read_metrics(folder: Path) -> list[Row]:
         return []
     try:
         rows = [json.loads(row) for row in path.read_text("utf-8").splitlines()]
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise broken(path) from error
     for row in rows:
         if not (isinstance(row, dict) and all(is_number(row.get(name)) for name in NEEDED)):

@@ -2,6 +2,7 @@
 
 import os
 import re
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,11 @@ from qknorm_fairseq.experiment.workspace import (
 )
 
 SCORES, STATISTICS = "scores.json", "line_statistics.npz"
+# what numpy and zipfile raise for a file that is not, or no longer, an archive of arrays
+UNREADABLE = (
+    *(ValueError, TypeError, KeyError, IndexError, AttributeError, OSError, EOFError),
+    *(zlib.error, BadZipFile, NotImplementedError, RuntimeError),
+)
 SEED_FOLDER = re.compile(r"seed(0|[1-9]\d*)")
 Config = dict[str, Any]
 
@@ -82,7 +88,9 @@ def read_config(folder: Path) -> Config:
     """
     path = folder / "config.yaml"
     config = read_mapping(path, yaml.safe_load)
-    if not isinstance(config.get("options"), dict) or not {"profile", "data"} <= set(config):
+    options, environment = config.get("options"), config.get("environment", {})
+    sound = isinstance(options, dict) and all(isinstance(name, str) for name in options)
+    if not (sound and isinstance(environment, dict) and {"profile", "data"} <= set(config)):
         raise broken(path)
     return config
 
@@ -91,35 +99,36 @@ def seed_of(folder: Path) -> int:
     return int(folder.name.removeprefix("seed"))
 
 
+def seed_folders(workspace: Workspace, pair: str) -> list[Path]:
+    """Folders of a pair's runs, in order of arms and seeds."""
+    folders = (workspace.root / "runs" / pair).glob("*/seed*/")
+    runs = [folder for folder in folders if SEED_FOLDER.fullmatch(folder.name)]
+    return sorted(runs, key=lambda folder: (folder.parent.name, seed_of(folder)))
+
+
 def run_folders(
     workspace: Workspace, pair: str, profile: str | None = None, precision: str | None = None
 ) -> list[Path]:
-    """Folders of a pair's begun runs, in order of arms and seeds.
+    """Those of runs that were begun, and of a profile and a precision where they are named."""
 
-    Args:
-        profile: of those that are meant; None: any.
-        precision: likewise.
-    """
-    begun = [
-        path.parent
-        for path in (workspace.root / "runs" / pair).glob("*/seed*/config.yaml")
-        if SEED_FOLDER.fullmatch(path.parent.name)
-    ]
-    meant = [
-        folder
-        for folder in begun
-        if profile in (None, read_config(folder)["profile"])
-        and precision in (None, precision_of(read_config(folder)))
-    ]
-    return sorted(meant, key=lambda folder: (folder.parent.name, seed_of(folder)))
+    def is_meant(folder: Path) -> bool:
+        if not (folder / "config.yaml").exists():
+            return False
+        config = read_config(folder)
+        return profile in (None, config["profile"]) and precision in (None, precision_of(config))
+
+    return [folder for folder in seed_folders(workspace, pair) if is_meant(folder)]
 
 
 def write_scores(folder: Path, scores: Scores, statistics: LineStatistics, lines: int) -> None:
     """Keep a run's scores, and beside them the counts of each line."""
     counts: dict[str, Any] = {name: rows.astype(np.int32) for name, rows in statistics.items()}
     aside = folder / f".{os.getpid()}.{STATISTICS}"  # savez appends .npz to any other name
-    np.savez_compressed(aside, **counts)
-    aside.replace(folder / STATISTICS)
+    try:
+        np.savez_compressed(aside, **counts)
+        aside.replace(folder / STATISTICS)
+    finally:
+        aside.unlink(missing_ok=True)
     write_json(folder / SCORES, {**scores, "lines": lines})
 
 
@@ -147,18 +156,19 @@ def read_run(folder: Path) -> RecordedRun:
 def _read_scores(path: Path) -> tuple[Scores, int]:
     scores = read_mapping(path)
     lines = scores.pop("lines", None)
-    sound = scores.keys() == PROTOCOLS.keys() and isinstance(lines, int)
+    sound = scores.keys() == PROTOCOLS.keys() and is_number(lines)
     for value in scores.values():
         sound = sound and isinstance(value, dict) and is_number(value.get("score"))
         sound = sound and isinstance(value.get("signature"), str)
     if not sound:
-        raise broken(path)
+        raise UserError(f"{path}: broken; restore it, or remove it to leave the run out")
     return scores, lines
 
 
 def _read_finished(path: Path) -> dict[str, Any]:
     finished = read_mapping(path) if path.exists() else {}
-    if not isinstance(finished.get("options", {}), dict):
+    size = finished.get("parameters")
+    if not isinstance(finished.get("options", {}), dict) or not (size is None or is_number(size)):
         raise broken(path)
     return finished
 
@@ -169,28 +179,44 @@ def _read_statistics(path: Path, scores: Scores, lines: int) -> LineStatistics |
         return None
     try:
         with np.load(path) as file:
-            statistics = {name: file[name].astype(np.int64) for name in PROTOCOLS}
+            statistics = {name: file[name] for name in PROTOCOLS}
         for name, rows in statistics.items():
-            score = PROTOCOLS[name].metric()._compute_score_from_stats(rows.sum(0)).score
-            if len(rows) != lines or not abs(score - scores[name]["score"]) <= 1e-4:
+            if rows.ndim != 2 or rows.dtype != np.int32 or len(rows) != lines:
                 raise ValueError(name)
-    except (ValueError, KeyError, IndexError, OSError, BadZipFile) as error:
+            statistics[name] = rows.astype(np.int64)
+            score = PROTOCOLS[name].metric()._compute_score_from_stats(rows.sum(0)).score
+            if not abs(score - scores[name]["score"]) <= 1e-4:
+                raise ValueError(name)
+    except UNREADABLE as error:
         raise UserError(
             f"{path}: not the counts of {SCORES} beside it; score the run again, or remove it"
         ) from error
     return statistics
 
 
+def lost_config(folder: Path) -> bool:
+    """Whether a run was trained here and can no longer be told by its settings."""
+    left = (folder / name for name in (SCORES, "metrics.jsonl", "checkpoints"))
+    return not (folder / "config.yaml").exists() and any(path.exists() for path in left)
+
+
 def missing(folder: Path) -> str | None:
     """What a run still lacks for the table, or None."""
+    if not (folder / "config.yaml").exists():
+        return "its config.yaml is missing" if lost_config(folder) else "not begun"
     if (folder / SCORES).exists():
         return None
-    if not (folder / "config.yaml").exists():
-        return "not begun"
     if not list((folder / "checkpoints").glob("*.pt")):
         return "never reached a checkpoint"
-    rows = read_metrics(folder)
     if not (folder / "finished.json").exists():
+        rows = read_metrics(folder)
         last = rows[-1]["update"] if rows else 0
         return f"not trained to its end, last validated after update {last:,}"
     return "trained, not translated"
+
+
+def forget_results(folder: Path) -> None:
+    """Remove what was found with a model that is now trained on: it is no longer this run's."""
+    stale = [SCORES, STATISTICS, "finished.json", "test.done", "test.hyp.txt"]
+    for name in [*stale, "test.hyp.detok.txt"]:
+        (folder / name).unlink(missing_ok=True)

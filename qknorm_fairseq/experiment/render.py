@@ -7,9 +7,10 @@ import re
 from tabulate import tabulate
 
 from qknorm_fairseq.experiment.comparisons import Results
-from qknorm_fairseq.experiment.tables import COLUMNS, Section, sections, tidy, title
+from qknorm_fairseq.experiment.tables import Section, sections, title
+from qknorm_fairseq.experiment.tidy import COLUMNS, tidy
 
-ON_A_TERMINAL = ("factorial", "arms", "missing")  # the others are in the files
+ON_A_TERMINAL = ("factorial", "arms", "options", "missing")  # the others are in the files
 
 
 def terminal(results: Results) -> str:
@@ -17,7 +18,8 @@ def terminal(results: Results) -> str:
     parts = [title(results)]
     for section in sections(results):
         if section.key in ON_A_TERMINAL:
-            parts += [_body(section, "simple"), "\n".join(section.notes)]
+            heading = [section.title] if section.key in ("options", "missing") else []
+            parts += [*heading, _body(section, "simple"), "\n".join(section.notes)]
     return "\n\n".join(part for part in [*parts, results["verdict"]] if part)
 
 
@@ -37,7 +39,11 @@ def as_markdown(section: Section) -> str:
 
 def latex(results: Results) -> str:
     """Every table as a float with booktabs' rules, to be \\input."""
-    parts = [f"% {title(results)}", "% needs \\usepackage{booktabs}"]
+    parts = [
+        f"% {title(results)}",
+        "% needs \\usepackage{booktabs}",
+        _escape(results["verdict"]),
+    ]
     for section in sections(results):
         notes = "".join(f" {note}." for note in section.notes)
         caption = _escape(f"{title(results)}. {section.title}.{notes}")
@@ -74,7 +80,7 @@ def _body(section: Section, style: str) -> str:
 def _escape(text: str) -> str:
     """TeX's own characters, as tabulate escapes them in cells."""
     text = text.replace("\\", r"\textbackslash ")
-    text = re.sub(r"([&%$#_{}])", r"\\\1", text)
+    text = re.sub(r"([&%$#_{}])", r"\\\1", text).replace("|", r"\textbar{}")
     return text.replace("~", r"\textasciitilde ").replace("^", r"\textasciicircum ")
 
 

@@ -9,9 +9,11 @@ from qknorm_fairseq.experiment.errors import UserError
 from qknorm_fairseq.experiment.factorial import FACTORIAL
 from qknorm_fairseq.experiment.recorded import (
     RecordedRun,
+    lost_config,
     missing,
     read_run,
     run_folders,
+    seed_folders,
     seed_of,
 )
 from qknorm_fairseq.experiment.results import collect
@@ -41,9 +43,10 @@ def gather(
     """
     folders = run_folders(workspace, pair.name, profile, precision)
     begun = {folder.parent.name for folder in folders}
-    arms = arms or _in_order(begun)
-    for arm in set(arms) - begun:
-        load_arm(arm)  # a name that is no arm's is a slip
+    lost = {f.parent.name for f in seed_folders(workspace, pair.name) if lost_config(f)}
+    arms = arms or _in_order(begun | lost)
+    # a name that is no arm's is a slip
+    arms = [arm if arm in begun | lost else load_arm(arm).name for arm in arms]
     folders = [folder for folder in folders if folder.parent.name in arms]
     runs: dict[str, list[RecordedRun]] = {}
     for folder in folders:
@@ -65,20 +68,41 @@ def write_tables(results: Results, workspace: Workspace) -> list[Path]:
     """Write ``results/PAIR.{md,tex,csv,json}``."""
     pair = results["pair"]
     paths = {suffix: workspace.result(pair, suffix) for suffix in (*WRITTEN, "json")}
+    texts = {suffix: make(results) for suffix, make in WRITTEN.items()}
+    for suffix, text in texts.items():  # nothing is written unless all can be made
+        write_text(paths[suffix], text)
     write_json(paths["json"], results)
-    for suffix, make in WRITTEN.items():
-        write_text(paths[suffix], make(results))
     return list(paths.values())
 
 
-def score_again(pair: Pair, workspace: Workspace) -> None:
-    """Score every run whose translations and references are there, by this sacreBLEU."""
+def score_again(
+    pair: Pair,
+    workspace: Workspace,
+    arms: list[str] | None = None,
+    profile: str | None = None,
+    precision: str | None = None,
+) -> int:
+    """Score the runs whose translations and references are there, by this sacreBLEU.
+
+    Args:
+        arms, profile, precision: as those of :func:`gather`.
+
+    Returns:
+        How many there were.
+
+    Raises:
+        UserError: when translations and references of a run do not go together.
+    """
     data = workspace.data(pair.name)
     raw = [data / "raw" / f"test.{pair.target}"] if pair.recipe.tokenises else []
-    for folder in run_folders(workspace, pair.name):
-        texts = [folder / f"test.{name}.txt" for name in ("hyp", "ref")]
-        if all(path.exists() for path in texts + raw):
+    done = 0
+    for folder in run_folders(workspace, pair.name, profile, precision):
+        needed = [folder / f"test.{name}" for name in ("hyp.txt", "ref.txt", "done")]
+        is_asked_for = arms is None or folder.parent.name in arms
+        if is_asked_for and all(path.exists() for path in needed + raw):
             score_run(folder, pair, data)
+            done += 1
+    return done
 
 
 def report(results: Results, workspace: Workspace) -> str:
@@ -101,8 +125,11 @@ def _lacking(
     workspace: Workspace, pair: Pair, arms: list[str], folders: list[Path]
 ) -> dict[str, str]:
     """Runs that a full table of these arms and seeds would have, and why they are not in it."""
+    lost = [f for f in seed_folders(workspace, pair.name) if f.parent.name in arms]
+    lost = [folder for folder in lost if lost_config(folder)]
+    seeds = {seed_of(folder) for folder in [*folders, *lost]}
     lacking = {}
-    for seed in sorted({seed_of(folder) for folder in folders}):
+    for seed in sorted(seeds):
         for arm in arms:
             folder = workspace.run(pair.name, arm, seed)
             reason = missing(folder)

@@ -17,9 +17,8 @@ from qknorm_fairseq.experiment.manifest import Manifest, find_pair, prepared
 from qknorm_fairseq.experiment.pair_data import find_text, prepare_stage
 from qknorm_fairseq.experiment.protocols import PROTOCOLS
 from qknorm_fairseq.experiment.recorded import read_config, run_folders
-from qknorm_fairseq.experiment.report import gather, report
+from qknorm_fairseq.experiment.report import gather, report, score_again
 from qknorm_fairseq.experiment.run import Run, make_run
-from qknorm_fairseq.experiment.score import score_run
 from qknorm_fairseq.experiment.settings import Pair, load_arm, load_profile
 from qknorm_fairseq.experiment.training import train_all
 from qknorm_fairseq.experiment.translate import generate_command, translate
@@ -124,13 +123,12 @@ def reproduce(plan: Plan) -> None:
     with _trained(plan, stages_in_all=6) as stages:
         _translate_stage(plan, stages)
         stages.start("score", ", ".join(PROTOCOLS))
-        for run in plan.runs:
-            score_run(run.folder, plan.pair, run.data)
-        stages.done(f"{_count(plan.runs)} scored")
+        chosen = list(dict.fromkeys(run.arm.name for run in plan.runs))
+        table = plan.pair, plan.workspace, chosen, first.profile.name, first.precision
+        scored = score_again(*table)
+        stages.done(f"{scored} run{'s' if scored != 1 else ''} scored")
         stages.start("compare", "arms and runs, by tests over sentences and over seeds")
-        arms = list(dict.fromkeys(run.arm.name for run in plan.runs))
-        results = gather(plan.pair, plan.workspace, arms, first.profile.name, first.precision)
-        tables = report(results, plan.workspace)
+        tables = report(gather(*table), plan.workspace)
         stages.done("tables written")
     print(f"\n{tables}")
     print(f"each run's checkpoints, logs and translations: {plan.runs[0].folder.parents[1]}")

@@ -4,13 +4,15 @@ from collections.abc import Iterable
 from statistics import mean, stdev
 from typing import Any
 
-from qknorm_fairseq.experiment.comparable import differing
 from qknorm_fairseq.experiment.comparisons import Arms, Results, compare
 from qknorm_fairseq.experiment.errors import UserError
 from qknorm_fairseq.experiment.protocols import PROTOCOLS
 from qknorm_fairseq.experiment.recorded import RecordedRun
 from qknorm_fairseq.experiment.settings import Pair, load_arm
 from qknorm_fairseq.experiment.verdict import verdict
+
+# options that make no arm, and are not shown
+OF_A_SEED = {"seed", "log_interval", "log_format", "keep_interval_updates"}
 
 
 def collect(pair: Pair, arms: Arms, missing: dict[str, str]) -> Results:
@@ -30,6 +32,7 @@ def collect(pair: Pair, arms: Arms, missing: dict[str, str]) -> Results:
         "arms": {name: _arm(name, each) for name, each in arms.items()},
         "paper": {arm: bleu for arm, bleu in pair.paper.items() if arm in arms},
         "options": _differing(arms),
+        "options_not_recorded": [run.name for run in runs if not run.resolved],
         "environments": list(_environments(runs)),
         "missing": missing,
         **compare(arms),
@@ -46,7 +49,7 @@ def _arm(name: str, runs: list[RecordedRun]) -> Results:
         "best_update": [row["update"] for row in best],
         "updates": [run.metrics[-1]["update"] for run in runs],
         "minutes": [round(run.metrics[-1]["elapsed"] / 60, 1) for run in runs],
-        "parameters": next((n for n in (r.finished.get("parameters") for r in runs) if n), None),
+        "parameters": [run.finished.get("parameters") for run in runs],
         "scores": {protocol: _summary(runs, protocol) for protocol in PROTOCOLS},
     }
 
@@ -69,22 +72,36 @@ def _summary(runs: list[RecordedRun], protocol: str) -> Results:
 
 
 def _differing(arms: Arms) -> Results:
-    """Option -> arm -> value, of the options that are not the same in all arms.
+    """Option -> arm -> its runs' values, of the options that are not the same in all runs.
 
-    There are none where an arm was trained by a version that did not record them all.
+    An arm of which no run recorded all its options has no values.
     """
-    each = [next((r.resolved for r in runs if r.resolved), None) for runs in arms.values()]
-    known = [options for options in each if options]
-    if len(known) < len(each):
-        return {}
-    return {name: dict(zip(arms, values, strict=True)) for name, values in differing(known).items()}
+    known = {arm: [run.resolved for run in runs if run.resolved] for arm, runs in arms.items()}
+    names = {name for each in known.values() for options in each for name in options}
+    values = {
+        name: {arm: _distinct(options.get(name) for options in each) for arm, each in known.items()}
+        for name in sorted(names - OF_A_SEED)
+    }
+    return {
+        name: of_arms
+        for name, of_arms in values.items()
+        if len(_distinct(value for found in of_arms.values() for value in found)) > 1
+    }
+
+
+def _distinct(values: Iterable[Any]) -> list[Any]:
+    found: list[Any] = []
+    for value in values:
+        if value not in found:
+            found.append(value)
+    return found
 
 
 def _environments(runs: Iterable[RecordedRun]) -> Iterable[dict[str, Any]]:
     """Machines and versions, each with the runs that had them."""
     found: list[dict[str, Any]] = []
     for run in runs:
-        environment = run.config.get("environment", {})
+        environment = run.config.get("environment") or {}
         for known in found:
             if known["environment"] == environment:
                 known["runs"].append(run.name)

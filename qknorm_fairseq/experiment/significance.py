@@ -24,7 +24,7 @@ RESAMPLES = 1000
 SEED = 12345  # sacreBLEU's own
 
 
-class Resampled:
+class Counted:
     """A sacreBLEU metric whose hypotheses are each line's counts already."""
 
     def __init__(self, metric: BLEU | CHRF) -> None:
@@ -39,7 +39,11 @@ class Resampled:
 
 @dataclass(frozen=True)
 class Paired:
-    """Two runs on the same lines: chances of so large a difference were they the same system."""
+    """Two runs on the same lines: how seldom chance alone makes so large a difference.
+
+    Of the two, randomisation is the two-sided test that it is taken for. sacreBLEU's bootstrap
+    compares with the mean absolute difference, and its p is about half of a two-sided one.
+    """
 
     p_bootstrap: float
     p_randomisation: float
@@ -58,7 +62,7 @@ def paired(metric: BLEU | CHRF, baseline: Counts, others: Sequence[Counts]) -> l
     for kind in ("bs", "ar"):
         test = PairedTest(
             systems,
-            {"score": Resampled(metric)},
+            {"score": Counted(metric)},
             references=None,
             test_type=kind,
             n_jobs=1,  # a pool's processes would take over how signals are answered here

@@ -1,6 +1,5 @@
 """The results as tables: which rows and columns there are, whatever they are printed as."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
@@ -11,8 +10,9 @@ from qknorm_fairseq.experiment.significance import FEWEST_RUNS
 from qknorm_fairseq.experiment.verdict import named_contrasts, show_p
 
 PAIRED_NOTE = (
-    "p of two runs: sacreBLEU's paired bootstrap and paired approximate randomisation, over "
-    "sentences, not corrected for their number; they speak of these two runs, not of their arms"
+    "p of two runs, over sentences: sacreBLEU's paired bootstrap (1,000 resamples; about half of a "
+    "two-sided p) and its paired approximate randomisation (10,000 exchanges, two-sided), not "
+    "corrected for their number; they speak of these two runs, not of their arms"
 )
 
 
@@ -133,7 +133,7 @@ def _arms(results: Results) -> Section:
     notes = [*protocol_notes(first["scores"])]
     notes.append("dev: tokenised BLEU of the best checkpoint, by which it was chosen")
     if paper:
-        notes.append("paper: test BLEU at the published sizes (Henry et al. 2020, table 2)")
+        notes.append("paper: tokenised test BLEU, published sizes (Henry et al. 2020, table 2)")
     if "factorial" not in results:
         notes += _spread_notes(results)
     return Section("arms", "The arms", headers, rows, notes, text_columns=2)
@@ -177,7 +177,10 @@ def _contrasts(results: Results) -> Section:
         "Welch 95 %, p: Student's t over the runs' scores, each arm with its own variance, the "
         "test set as it is",
         "p, Holm: corrected for the comparisons under one protocol; *: below 0.05",
-        "bootstrap 95 %: over runs and sentences at once, 1,000 resamples",
+        "*: a protocol by itself; choose the one to report beforehand",
+        "bootstrap 95 %: over runs and sentences at once, 1,000 resamples; of three runs it covers "
+        "85 to 94 %",
+        "no p, no interval: fewer than three runs, none that differ, or line counts not kept",
     ]
     return Section("contrasts", "Arms over runs", headers, rows, notes, text_columns=2)
 
@@ -195,6 +198,8 @@ def _paired(results: Results) -> Section:
         rows.setdefault(key, [key[0], str(key[1])]).append(cell)
     headers = ["", "seed", *PROTOCOLS]
     notes = [f"in brackets, {PAIRED_NOTE}"]
+    if any(c["seed"] != "pooled" and c["p_bootstrap"] is None for c in results["comparisons"]):
+        notes.append("without brackets: the counts of lines were not kept")
     return Section("paired", "Run against run", headers, list(rows.values()), notes, text_columns=1)
 
 
@@ -202,7 +207,7 @@ def _runs(results: Results) -> Section:
     rows = []
     for name, arm in results["arms"].items():
         for i, seed in enumerate(arm["seeds"]):
-            size = arm["parameters"]
+            size = arm["parameters"][i]
             rows.append([
                 name,
                 str(seed),
@@ -216,16 +221,20 @@ def _runs(results: Results) -> Section:
             ])  # fmt: skip
     headers = ["arm", "seed", "parameters", "updates", "best at", "min", "dev", *PROTOCOLS]
     notes = ["min: of training, validations included"]
+    if results["options_not_recorded"]:
+        names = ", ".join(results["options_not_recorded"])
+        notes.append(f"{names}: did not record their parameters and resolved options")
     return Section("runs", "Every run", headers, rows, notes)
 
 
 def _options(results: Results) -> Section:
     arms = list(results["arms"])
     rows = [
-        [name, *(_value(values[arm]) for arm in arms)]
+        [name, *(" / ".join(map(_value, values[arm])) for arm in arms)]
         for name, values in results["options"].items()
     ]
-    notes = ["all others, fairseq's defaults included, are the same in every run"]
+    every = "every run that recorded them" if results["options_not_recorded"] else "every run"
+    notes = [f"all others, fairseq's defaults included, are the same in {every}"]
     return Section(
         "options", "Options in which the arms differ", ["", *arms], rows, notes, 1 + len(arms)
     )
@@ -249,31 +258,3 @@ def _environments(results: Results) -> Section:
 def _missing(results: Results) -> Section:
     rows = [[name, reason] for name, reason in results["missing"].items()]
     return Section("missing", "Not in these tables", ["run", "why"], rows, [], 2)
-
-
-def tidy(results: Results) -> Iterator[dict[str, Any]]:
-    """A row a figure: of a run, of an arm's mean, of a comparison."""
-    for name, arm in results["arms"].items():
-        for protocol, score in arm["scores"].items():
-            same = {"b": name, "protocol": protocol, "signature": score["signature"]}
-            for seed, value in zip(arm["seeds"], score["runs"], strict=True):
-                yield {"kind": "run", **same, "seed": seed, "value": value}
-            yield {"kind": "mean", **same, "value": score["mean"], "sd": score["sd"]}
-    for c in results["comparisons"]:
-        yield {"kind": "difference", **_flat(c)}
-    for protocol in PROTOCOLS if "factorial" in results else ():
-        for name, found in named_contrasts(results, protocol).items():
-            if "a" not in found:
-                yield {"kind": "effect", "b": name, "protocol": protocol, **_flat(found)}
-
-
-def _flat(found: Results) -> Results:
-    low, high = found.get("interval") or (None, None)
-    rest = {k: v for k, v in found.items() if k not in ("difference", "interval")}
-    return {**rest, "value": found["difference"], "low": low, "high": high}
-
-
-COLUMNS = [
-    *("kind", "a", "b", "seed", "protocol", "value", "sd", "low", "high", "margin"),
-    *("p", "p_holm", "star", "p_bootstrap", "p_randomisation", "signature"),
-]

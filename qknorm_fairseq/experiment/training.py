@@ -17,6 +17,7 @@ from qknorm_fairseq.experiment.commands import (
 from qknorm_fairseq.experiment.console import Progress
 from qknorm_fairseq.experiment.errors import StageFailed, UserError
 from qknorm_fairseq.experiment.lock import sign
+from qknorm_fairseq.experiment.recorded import forget_results
 from qknorm_fairseq.experiment.run import Run
 
 REFUSED = 2  # exit status of a training that did not begin, for a reason that it prints
@@ -105,6 +106,7 @@ def train_all(runs: list[Run], devices: list[str], locks: dict[Path, int]) -> No
             while waiting and free:
                 row, device = free.pop(0)
                 run = waiting.pop(0)
+                forget_results(run.folder)
                 active.append(_Training(run, device, row, locks[run.folder]))
             for training in list(active):
                 training.show()

@@ -14,6 +14,12 @@ NAMES = {
     "interaction": "the interaction of the two",
 }
 
+KINDS = SHOWN, NOT_SHOWN, NOT_TESTED = (
+    "Shown",
+    "Not shown, which is not to say zero",
+    f"Not tested, for want of {FEWEST_RUNS} runs that differ",
+)
+
 
 def verdict(results: Results) -> str:
     """A sentence or two of what the table's comparisons between arms come to."""
@@ -28,12 +34,14 @@ def verdict(results: Results) -> str:
             f"With {runs} {where} nothing is shown about the arms: how far a score moves from "
             f"seed to seed is hardly known. {FEWEST_RUNS} seeds are the least that tell."
         )
-    shown = [_phrase(name, found) for name, found in contrasts.items() if found["star"]]
-    open_ = [_phrase(name, found) for name, found in contrasts.items() if not found["star"]]
-    sentences = [f"Shown: {'; '.join(shown) or 'no difference between arms'}."]
-    if open_:
-        sentences.append(f"Not shown, which is not to say zero: {'; '.join(open_)}.")
-    means = f"By {TO_REPORT}, over runs (± 95 %, Welch; p after Holm's correction)."
+    kinds: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    for name, found in contrasts.items():
+        kind = NOT_TESTED if found["p"] is None else SHOWN if found["star"] else NOT_SHOWN
+        kinds[kind].append(_phrase(name, found))
+    sentences = [f"{kind}: {'; '.join(each)}." for kind, each in kinds.items() if each]
+    if not kinds[SHOWN]:
+        sentences.insert(0, f"{SHOWN}: no difference between arms.")
+    means = f"By {TO_REPORT}, over runs (± 95 %, each by itself; p after Holm's correction)."
     return " ".join([means, *sentences])
 
 

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from recording import record, references, worsened
@@ -14,6 +15,8 @@ from tiny import qknorm
 
 from qknorm_fairseq.experiment.factorial import FACTORIAL
 from qknorm_fairseq.experiment.protocols import PROTOCOLS
+from qknorm_fairseq.experiment.report import WRITTEN
+from qknorm_fairseq.experiment.tidy import OF_A_RUN
 from qknorm_fairseq.experiment.workspace import Workspace
 
 pytestmark = pytest.mark.usefixtures("configs")
@@ -74,7 +77,8 @@ def test_the_same_figures_stand_in_every_form(full: Path) -> None:
     results = json.loads((full / "results/tiny.json").read_text())
     markdown, tex = ((full / f"results/tiny.{s}").read_text() for s in ("md", "tex"))
     rows = list(csv.DictReader((full / "results/tiny.csv").open()))
-    assert {row["kind"] for row in rows} == {"run", "mean", "difference", "effect"}
+    kinds = {"run", "mean", "difference", "effect", "paper", "option", "environment", "verdict"}
+    assert {row["kind"] for row in rows} == kinds | set(OF_A_RUN)
     for arm in FACTORIAL:
         for protocol, score in results["arms"][arm]["scores"].items():
             cell = f"{score['mean']:.2f} ± {score['sd']:.2f}"
@@ -99,6 +103,7 @@ def test_the_latex_has_nothing_that_breaks_it(full: Path) -> None:
     body = "\n".join(line for line in tex.split("\n") if not line.startswith("%"))
     assert not re.search(r"(?<!\\)[#%_^~]", re.sub(r"\\label\{.*?\}", "", body))
     assert re.sub(r"\\.", "", body).count("$") % 2 == 0
+    assert "|" not in body
     assert not re.search("[±−×·–<>]", body.replace("$<$", ""))
     columns = [len(spec) for spec in re.findall(r"\\begin\{tabular\}\{(\w+)\}", tex)]
     tables = re.findall(r"\\toprule(.*?)\\bottomrule", tex, re.DOTALL)
@@ -110,7 +115,64 @@ def test_the_latex_has_nothing_that_breaks_it(full: Path) -> None:
 def test_options_that_differ_are_those_of_the_resolved_runs(full: Path) -> None:
     results = json.loads((full / "results/tiny.json").read_text())
     assert set(results["options"]) == {"arch", "residual_norm"}
-    assert results["options"]["residual_norm"]["qknorm"] == "layernorm"
+    assert results["options"]["residual_norm"]["qknorm"] == ["layernorm"]
+    assert "are the same in every run\n" in (full / "results/tiny.md").read_text()
+
+
+def test_an_option_that_one_run_alone_has_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever its name, and though its arm's first run had not."""
+    record_all(tmp_path, seeds=2, arms=("scalenorm", "qknorm"))
+    run = Workspace(tmp_path).run("tiny", "qknorm", 2)
+    resolved = json.loads((run / "finished.json").read_text())["options"]
+    change(run, "finished.json", options={**resolved, "dropout": 0.9, "max_update": 99})
+    results = report(tmp_path)
+    assert results["options"]["dropout"] == {"scalenorm": [None], "qknorm": [None, 0.9]}
+    assert results["options"]["max_update"]["qknorm"] == [None, 99]
+    assert "– / 0.9" in capsys.readouterr().out
+
+
+def test_a_run_that_did_not_record_its_options_is_named(tmp_path: Path) -> None:
+    record_all(tmp_path, seeds=1, arms=("scalenorm", "qknorm"))
+    (Workspace(tmp_path).run("tiny", "qknorm", 1) / "finished.json").unlink()
+    assert report(tmp_path)["options_not_recorded"] == ["qknorm seed 1"]
+    markdown = (tmp_path / "results/tiny.md").read_text()
+    assert "- qknorm seed 1: did not record their parameters and resolved options" in markdown
+
+
+def test_a_run_whose_settings_are_lost_is_named(tmp_path: Path) -> None:
+    record_all(tmp_path, seeds=2, arms=("scalenorm", "qknorm"))
+    for seed in (1, 2):
+        (Workspace(tmp_path).run("tiny", "qknorm", seed) / "config.yaml").unlink()
+    assert report(tmp_path)["missing"] == {
+        f"qknorm seed {seed}": "its config.yaml is missing" for seed in (1, 2)
+    }
+
+
+def test_runs_that_are_copies_of_each_other_are_not_tested(tmp_path: Path) -> None:
+    for arm, share in (("scalenorm", 0.4), ("qknorm", 0.3)):
+        for seed in (1, 2, 3):
+            record(Workspace(tmp_path), arm, seed, worsened(ANSWERS, share, 1), ANSWERS)
+    verdict = report(tmp_path)["verdict"]
+    assert "Not tested, for want of 3 runs that differ: qknorm − scalenorm +" in verdict
+
+
+def test_tables_that_cannot_all_be_made_leave_those_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record_all(tmp_path, seeds=1, arms=("scalenorm", "qknorm"))
+    report(tmp_path)
+    before = {path: path.read_bytes() for path in (tmp_path / "results").iterdir()}
+    assert len(before) == 4
+    (Workspace(tmp_path).run("tiny", "qknorm", 1) / "finished.json").unlink()
+
+    def fail(results: object) -> str:
+        raise OSError("no")
+
+    monkeypatch.setitem(WRITTEN, "csv", fail)
+    assert qknorm("report", "tiny", "--out", tmp_path) == 2
+    assert {path: path.read_bytes() for path in (tmp_path / "results").iterdir()} == before
 
 
 def test_two_seeds_are_marked_and_claim_nothing(
@@ -266,6 +328,12 @@ NUMBERLESS = {"score": "12", "signature": "v"}
         ("metrics.jsonl", "[10]"),
         ("metrics.jsonl", ""),
         ("finished.json", '{"options": "all"}'),
+        ("finished.json", '{"parameters": "abc"}'),
+        ("scores.json", "[" * 100_000),
+        ("metrics.jsonl", f'{{"update": {"9" * 400}, "elapsed": 3, "dev_bleu": 1}}'),
+        ("line_statistics.npz", ""),
+        ("config.yaml", "options: {1: 2}\nprofile: tiny\ndata: the same\n"),
+        ("config.yaml", "options: {}\nprofile: tiny\ndata: the same\nenvironment: foo\n"),
         ("config.yaml", "options: none\nprofile: tiny\ndata: the same\n"),
     ],
 )
@@ -279,6 +347,21 @@ def test_a_broken_file_is_named(
     assert error.count("\n") == 1
     assert f"{folder / name}: " in error
     assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_counts_with_a_byte_changed_are_named_or_as_they_were(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], seed: int
+) -> None:
+    folder = record(Workspace(tmp_path), "qknorm", 1, ANSWERS, ANSWERS)
+    path = folder / "line_statistics.npz"
+    content = bytearray(path.read_bytes())
+    content[np.random.default_rng(seed).integers(len(content))] ^= 0xFF
+    path.write_bytes(bytes(content))
+    status = qknorm("report", "tiny", "--out", tmp_path)
+    error = capsys.readouterr().err
+    assert (status, error.count("\n")) in ((2, 1), (0, 0))
+    assert status == 0 or f"{path}: not the counts of scores.json" in error
 
 
 def test_scores_that_are_not_numbers_are_not_compared(

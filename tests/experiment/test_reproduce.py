@@ -18,6 +18,7 @@ from qknorm_fairseq import checkpoints
 from qknorm_fairseq.experiment.corpus import read_lines
 from qknorm_fairseq.experiment.errors import UserError
 from qknorm_fairseq.experiment.lock import owned
+from qknorm_fairseq.experiment.recorded import forget_results, missing
 from qknorm_fairseq.experiment.training import last_update
 
 pytestmark = pytest.mark.usefixtures("configs")
@@ -53,7 +54,7 @@ def test_every_part_of_the_result_is_there(three: Path) -> None:
             assert 0 < min(c["p_bootstrap"], c["p_randomisation"]) <= 1
         else:  # one run an arm says nothing of arms
             assert (c["p"], c["p_holm"], c["interval"], c["star"]) == (None, None, None, False)
-    assert results["arms"]["qknorm"]["parameters"] > 1_000
+    assert results["arms"]["qknorm"]["parameters"][0] > 1_000
     assert set(results["options"]) == {"arch", "qk_norm", "residual_norm"}
     assert "nothing is shown" in results["verdict"]
     assert results["paper"] == {"scalenorm": 22.01, "qknorm": 24.21}
@@ -278,6 +279,20 @@ def test_logging_and_the_end_of_training_may_change(
     run = tmp_path / "out/runs/tiny/qknorm/seed1"
     rows = (run / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(row)["update"] for row in rows] == [10, 20, 30]
+
+
+def test_a_run_that_is_trained_on_gives_up_its_old_scores(
+    three: Path, tmp_path: Path, configs: Path
+) -> None:
+    """Should it be stopped then, no table has them beside the newer model's figures."""
+    shutil.copytree(three / "out", tmp_path / "out")
+    run = tmp_path / "out/runs/tiny/qknorm/seed1"
+    forget_results(run)
+    assert missing(run) == "not trained to its end, last validated after update 20"
+    assert qknorm("report", "tiny", "--out", tmp_path / "out") == 0
+    results = json.loads((tmp_path / "out/results/tiny.json").read_text())
+    assert list(results["missing"]) == ["qknorm seed 1"]
+    assert list(results["arms"]) == ["scalenorm"]
 
 
 def test_a_training_stops_with_the_process_that_started_it(tmp_path: Path, configs: Path) -> None:
