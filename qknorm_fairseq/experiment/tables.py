@@ -179,7 +179,7 @@ def _contrasts(results: Results) -> Section:
         "p, Holm: corrected for the comparisons under one protocol; *: below 0.05",
         "*: a protocol by itself; choose the one to report beforehand",
         "bootstrap 95 %: over runs and sentences at once, 1,000 resamples; of three runs it covers "
-        "85 to 94 %",
+        "86 to 95 %",
         "no p, no interval: fewer than three runs, none that differ, or line counts not kept",
     ]
     return Section("contrasts", "Arms over runs", headers, rows, notes, text_columns=2)
