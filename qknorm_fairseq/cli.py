@@ -147,14 +147,14 @@ def _convert(arguments: argparse.Namespace) -> None:
 
 def _report(arguments: argparse.Namespace) -> None:
     from qknorm_fairseq.experiment.manifest import find_pair
-    from qknorm_fairseq.experiment.report import gather, report, score_again
+    from qknorm_fairseq.experiment.report import Table, gather, report, score_again
     from qknorm_fairseq.experiment.workspace import Workspace
 
     workspace = Workspace(arguments.out.resolve())
     pair = find_pair(arguments.pair, workspace, {})
-    table = pair, workspace, arguments.arms, arguments.profile, arguments.precision
-    score_again(*table)
-    print(report(gather(*table), workspace))
+    table = Table(pair, workspace, arguments.arms, arguments.profile, arguments.precision)
+    score_again(table)
+    print(report(gather(table), workspace))
 
 
 def _score(arguments: argparse.Namespace) -> None:

@@ -11,7 +11,7 @@ from conftest import ROOT, Command
 from qknorm_fairseq.experiment.factorial import FACTORIAL
 from qknorm_fairseq.experiment.recorded import run_folders, seed_of
 from qknorm_fairseq.experiment.render import as_markdown
-from qknorm_fairseq.experiment.report import gather, write_tables
+from qknorm_fairseq.experiment.report import Table, gather, write_tables
 from qknorm_fairseq.experiment.run import make_run
 from qknorm_fairseq.experiment.settings import load_arm, load_pair, load_profile
 from qknorm_fairseq.experiment.tables import sections
@@ -30,7 +30,7 @@ def commands_under(heading: str) -> list[str]:
 
 def test_the_tables_are_those_of_the_recorded_runs(tmp_path: Path) -> None:
     """Built anew from what each run recorded, without a line of the corpus."""
-    results = gather(load_pair("gl-en"), EVIDENCE)
+    results = gather(Table(load_pair("gl-en"), EVIDENCE))
     for path in write_tables(results, Workspace(tmp_path)):
         assert path.read_text() == EVIDENCE.result("gl-en", path.suffix[1:]).read_text()
     assert results["verdict"] in README

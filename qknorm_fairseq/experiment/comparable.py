@@ -1,17 +1,13 @@
 """Which runs may stand in one table."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from qknorm_fairseq.experiment.errors import UserError
 from qknorm_fairseq.experiment.protocols import PROTOCOLS
 from qknorm_fairseq.experiment.recorded import Config, RecordedRun
-from qknorm_fairseq.experiment.run import FREE
-from qknorm_fairseq.experiment.settings import Options
-
-# options by which two runs of one arm may differ
-OF_A_RUN = {"seed", *FREE, *(name.replace("-", "_") for name in FREE)}
+from qknorm_fairseq.experiment.run import differing
 
 
 def check_comparable(runs: Iterable[RecordedRun]) -> None:
@@ -50,19 +46,9 @@ def check_one_arm(a: Path, config_a: Config, b: Path, config_b: Config) -> None:
     Raises:
         UserError: naming both and the options, as they were given, in which they differ.
     """
-    changed = differing([config_a["options"], config_b["options"]])
+    changed = [n for n in differing(config_a["options"], config_b["options"]) if n != "seed"]
     if changed:
         raise UserError(
             f"{a} and {b} are not of one arm: {', '.join(changed)} differ; "
             "keep them under different --out"
         )
-
-
-def differing(each: Sequence[Options]) -> dict[str, list[Any]]:
-    """Options that are not the same in all -> the value in each, None where there is none.
-
-    Those that may differ between runs of one arm are left out.
-    """
-    names = sorted(set().union(*each) - OF_A_RUN)
-    values = {name: [options.get(name) for options in each] for name in names}
-    return {name: row for name, row in values.items() if any(v != row[0] for v in row)}

@@ -24,10 +24,12 @@ from qknorm_fairseq.experiment.workspace import (
 )
 
 SCORES, STATISTICS = "scores.json", "line_statistics.npz"
-# what numpy and zipfile raise for a file that is not, or no longer, an archive of arrays
+# What numpy and zipfile raise for a file that is not, or no longer, an archive of arrays. A changed
+# byte may also make an entry seem encrypted (RuntimeError) or packed in a way that Python does not
+# know (NotImplementedError, which is one): that too is a broken file, and no fault of this program.
 UNREADABLE = (
     *(ValueError, TypeError, KeyError, IndexError, AttributeError, OSError, EOFError),
-    *(zlib.error, BadZipFile, NotImplementedError, RuntimeError),
+    *(zlib.error, BadZipFile, RuntimeError),
 )
 SEED_FOLDER = re.compile(r"seed(0|[1-9]\d*)")
 Config = dict[str, Any]

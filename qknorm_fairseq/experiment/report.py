@@ -1,5 +1,6 @@
 """The tables of a pair, made from its run folders alone."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from qknorm_fairseq.experiment import render
@@ -24,27 +25,32 @@ from qknorm_fairseq.experiment.workspace import Workspace, write_json, write_tex
 WRITTEN = {"md": render.markdown, "tex": render.latex, "csv": render.comma_separated}
 
 
-def gather(
-    pair: Pair,
-    workspace: Workspace,
-    arms: list[str] | None = None,
-    profile: str | None = None,
-    precision: str | None = None,
-) -> Results:
-    """The results of the runs that are there, scored, and what is missing.
+@dataclass(frozen=True)
+class Table:
+    """Which runs a table is of."""
 
-    Args:
-        arms: in the table's order, the first the baseline; None: all that were begun.
-        profile: of the runs that are meant; None: all must have the same.
-        precision: likewise.
+    pair: Pair
+    workspace: Workspace
+    arms: list[str] | None = None  # in its order, the first the baseline; None: all that were begun
+    profile: str | None = None  # of the runs that are meant; None: all must have the same
+    precision: str | None = None  # likewise
+
+    def folders(self) -> list[Path]:
+        """Their folders, if they were begun, whatever their arms."""
+        return run_folders(self.workspace, self.pair.name, self.profile, self.precision)
+
+
+def gather(table: Table) -> Results:
+    """The results of the runs that are there, scored, and what is missing.
 
     Raises:
         UserError: when an arm is unknown, no run is scored, or two cannot be compared.
     """
-    folders = run_folders(workspace, pair.name, profile, precision)
+    pair, workspace = table.pair, table.workspace
+    folders = table.folders()
     begun = {folder.parent.name for folder in folders}
     lost = {f.parent.name for f in seed_folders(workspace, pair.name) if lost_config(f)}
-    arms = arms or _in_order(begun | lost)
+    arms = table.arms or _in_order(begun | lost)
     # a name that is no arm's is a slip
     arms = [arm if arm in begun | lost else load_arm(arm).name for arm in arms]
     folders = [folder for folder in folders if folder.parent.name in arms]
@@ -57,7 +63,7 @@ def gather(
         why = "; ".join(f"{name} {reason}" for name, reason in lacking.items())
         raise UserError(
             f"{pair.name}: nothing to report from {workspace.root / 'runs' / pair.name}: "
-            + (why or f"no run {_of(profile, precision)}was begun there")
+            + (why or f"no run {_of(table.profile, table.precision)}was begun there")
         )
     in_order = {arm: runs[arm] for arm in arms if arm in runs}
     check_comparable(run for each in in_order.values() for run in each)
@@ -75,17 +81,8 @@ def write_tables(results: Results, workspace: Workspace) -> list[Path]:
     return list(paths.values())
 
 
-def score_again(
-    pair: Pair,
-    workspace: Workspace,
-    arms: list[str] | None = None,
-    profile: str | None = None,
-    precision: str | None = None,
-) -> int:
+def score_again(table: Table) -> int:
     """Score the runs whose translations and references are there, by this sacreBLEU.
-
-    Args:
-        arms, profile, precision: as those of :func:`gather`.
 
     Returns:
         How many there were.
@@ -93,12 +90,13 @@ def score_again(
     Raises:
         UserError: when translations and references of a run do not go together.
     """
-    data = workspace.data(pair.name)
+    pair = table.pair
+    data = table.workspace.data(pair.name)
     raw = [data / "raw" / f"test.{pair.target}"] if pair.recipe.tokenises else []
     done = 0
-    for folder in run_folders(workspace, pair.name, profile, precision):
+    for folder in table.folders():
         needed = [folder / f"test.{name}" for name in ("hyp.txt", "ref.txt", "done")]
-        is_asked_for = arms is None or folder.parent.name in arms
+        is_asked_for = table.arms is None or folder.parent.name in table.arms
         if is_asked_for and all(path.exists() for path in needed + raw):
             score_run(folder, pair, data)
             done += 1

@@ -17,7 +17,7 @@ from qknorm_fairseq.experiment.manifest import Manifest, find_pair, prepared
 from qknorm_fairseq.experiment.pair_data import find_text, prepare_stage
 from qknorm_fairseq.experiment.protocols import PROTOCOLS
 from qknorm_fairseq.experiment.recorded import read_config, run_folders
-from qknorm_fairseq.experiment.report import gather, report, score_again
+from qknorm_fairseq.experiment.report import Table, gather, report, score_again
 from qknorm_fairseq.experiment.run import Run, make_run
 from qknorm_fairseq.experiment.settings import Pair, load_arm, load_profile
 from qknorm_fairseq.experiment.training import train_all
@@ -35,10 +35,14 @@ class Plan:
     raw_dir: Path | None
     workspace: Workspace
 
+    @property
+    def arms(self) -> list[str]:
+        """Their names, the first the baseline."""
+        return list(dict.fromkeys(run.arm.name for run in self.runs))
+
     def headline(self) -> str:
         """The first line that is printed: what runs, and on what."""
         first = self.runs[0]
-        arms = " ".join(dict.fromkeys(run.arm.name for run in self.runs))
         seeds = dict.fromkeys(run.seed for run in self.runs)
         used = self.devices[: len(self.runs)]
         if used[0] == "cpu":
@@ -46,7 +50,7 @@ class Plan:
         else:
             where = f"GPU {' '.join(dict.fromkeys(used))}, {len(used)} at a time"
         return (
-            f"{self.pair.name} · profile {first.profile.name} · arms {arms} · "
+            f"{self.pair.name} · profile {first.profile.name} · arms {' '.join(self.arms)} · "
             f"seed{'s' if len(seeds) > 1 else ''} {' '.join(map(str, seeds))} · "
             f"{first.precision} · {where}"
         )
@@ -120,15 +124,14 @@ def _trained(plan: Plan, stages_in_all: int) -> Iterator[Stages]:
 def reproduce(plan: Plan) -> None:
     """Run every stage that is not done yet, and print the tables."""
     first = plan.runs[0]
+    table = Table(plan.pair, plan.workspace, plan.arms, first.profile.name, first.precision)
     with _trained(plan, stages_in_all=6) as stages:
         _translate_stage(plan, stages)
         stages.start("score", ", ".join(PROTOCOLS))
-        chosen = list(dict.fromkeys(run.arm.name for run in plan.runs))
-        table = plan.pair, plan.workspace, chosen, first.profile.name, first.precision
-        scored = score_again(*table)
+        scored = score_again(table)
         stages.done(f"{scored} run{'s' if scored != 1 else ''} scored")
         stages.start("compare", "arms and runs, by tests over sentences and over seeds")
-        tables = report(gather(*table), plan.workspace)
+        tables = report(gather(table), plan.workspace)
         stages.done("tables written")
     print(f"\n{tables}")
     print(f"each run's checkpoints, logs and translations: {plan.runs[0].folder.parents[1]}")

@@ -223,6 +223,11 @@ def make_run(
     return Run(pair, arm, profile, seed, precision, folder, data)
 
 
+def differing(a: Options, b: Options) -> list[str]:
+    """Names of the options that differ, but for those that may change within a run."""
+    return sorted(name for name in (a.keys() | b.keys()) - FREE if a.get(name) != b.get(name))
+
+
 def _differences(begun: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
     """What differs, a phrase each: "dropout was 0.3, now 0.2"."""
 
@@ -233,6 +238,5 @@ def _differences(begun: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
     old, new = flat(begun), flat(wanted)
     return [
         f"{name} was {old.get(name, 'not set')}, now {new.get(name, 'not set')}"
-        for name in sorted((old.keys() | new.keys()) - FREE)
-        if old.get(name) != new.get(name)
+        for name in differing(old, new)
     ]
